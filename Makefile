@@ -1,0 +1,66 @@
+# Everything a developer types. Each target installs what it needs by itself.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv || echo .tools/uv/bin/uv)
+CLUSTER ?= devcluster
+NAME ?= dev
+
+help: ## Show the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
+
+.tools/uv/bin/uv:
+	@$(PYTHON) -m venv .tools/uv && .tools/uv/bin/pip install --quiet uv
+
+$(VENV)/.installed: pyproject.toml requirements/dev.lock | $(UV)
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.lock
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+venv: $(VENV)/.installed ## Create the Python environment from the lock
+
+lock: | $(UV) ## Re-resolve the locks (UPGRADE=1 to move to newer versions)
+	@hack/lock.sh $(UV) $(if $(UPGRADE),--upgrade)
+
+fmt: venv ## Format and fix what can be fixed
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+check: venv ## Lint, types, import contracts, generated files
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy operator/tpu_operator runtime/tpu_runtime hack/devcluster tests
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tpu_operator.api.crd --check crds
+
+generate: venv ## Write generated files (crds/)
+	@$(BIN)/python -m tpu_operator.api.crd --write crds
+
+unit: venv ## Tests without a cluster
+	@$(BIN)/pytest tests/unit tests/property
+
+cluster-test: venv ## The operator against a real control plane with fake nodes
+	@$(BIN)/pytest tests/cluster
+
+e2e: venv images ## Images, chart and jobs on real kubelets
+	@$(BIN)/pytest tests/e2e
+
+test: venv images ## Everything but the benchmarks
+	@$(BIN)/pytest tests
+
+images: venv ## Build the operator and runtime images
+	@hack/images.sh
+
+devcluster-up: ## Start a local cluster of 4 TPU nodes (NAME=, ARGS="--fake-nodes 64")
+	@$(PYTHON) -m hack.devcluster up --name $(NAME) $(ARGS)
+
+devcluster-down: ## Stop the local cluster and remove all of it
+	@$(PYTHON) -m hack.devcluster down --name $(NAME)
+
+demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
+	@hack/demo.sh
+
+.PHONY: help venv lock fmt check generate unit cluster-test e2e test images devcluster-up devcluster-down demo

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Resolve requirements/*.lock: exact versions with hashes, for every platform. Usage: lock.sh UV [--upgrade]
+set -euo pipefail
+uv=$1; shift
+compile() { "$uv" pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url "$@"; }
+compile "$@" --python-version 3.11 pyproject.toml --group dev -o requirements/dev.lock
+compile "$@" --python-version 3.11 pyproject.toml -o requirements/operator.lock
+compile "$@" --python-version 3.11 requirements/runtime.in -o requirements/runtime.lock

@@ -1,0 +1,1 @@
+"""The launcher that runs inside TPU pods."""

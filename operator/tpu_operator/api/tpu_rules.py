@@ -1,0 +1,150 @@
+"""CEL about accelerators, topologies and hosts, generated from the catalog.
+
+The rules repeat `catalog.resolve` for the API server; a test holds the two together. The functions take
+the CEL expression of an object that has the fields `accelerator`, `topology` and `chipsPerHost`.
+"""
+
+from math import prod
+
+from tpu_operator.api.extensions import Rule, quoting, rule, strings, text
+from tpu_operator.catalog import (
+    CUBE,
+    GENERATIONS,
+    MAX_DIMENSION,
+    MULTI_HOST_CHIPS,
+    Generation,
+    expected_topology,
+)
+
+_KNOWN = strings(name for generation in GENERATIONS for name in generation.names)
+_SINGLE_HOST = strings(dict.fromkeys(t for generation in GENERATIONS for t in generation.single_host))
+_SHORT_NAMES = ", ".join(generation.name for generation in GENERATIONS)
+
+
+def well_formed(tpu: str) -> str:
+    """CEL: the fields are sound enough to compute with."""
+    return (
+        f"({tpu}.topology.matches('^[1-9][0-9]{{0,2}}(x[1-9][0-9]{{0,2}}){{1,2}}$')"
+        f" && (!has({tpu}.chipsPerHost) || {tpu}.chipsPerHost > 0))"
+    )
+
+
+def chips(tpu: str) -> str:
+    """CEL: the chips of a slice."""
+    # A list of one element is CEL's way to name an intermediate value.
+    return f"[{tpu}.topology.split('x').map(n, int(n))].map(d, d[0] * d[1] * (d.size() > 2 ? d[2] : 1))[0]"
+
+
+def chips_per_host(tpu: str) -> str:
+    """CEL: the chips of a host, whether given or following from the topology."""
+    return (
+        f"(has({tpu}.chipsPerHost) ? {tpu}.chipsPerHost : "
+        f"{tpu}.topology in {_SINGLE_HOST} ? {chips(tpu)} : {MULTI_HOST_CHIPS})"
+    )
+
+
+def known(tpu: str) -> str:
+    """CEL: the accelerator is in the catalog."""
+    return f"{tpu}.accelerator in {_KNOWN}"
+
+
+def devices_per_chip(tpu: str) -> str:
+    """CEL: the devices that frameworks see on a chip; the accelerator must be known."""
+    table = ", ".join(f"'{name}': {g.devices_per_chip}" for g in GENERATIONS for name in g.names)
+    return f"{{{table}}}[{tpu}.accelerator]"
+
+
+def topology_rules() -> list[Rule]:
+    """Return the rules of an object that asks for TPUs, whose CEL expression is `self`."""
+    offered = [_offered(generation) for generation in GENERATIONS]
+    return [_topology_form(), _accelerator_known(), *offered, *_unambiguous(), _fits(), _divides()]
+
+
+def _topology_form() -> Rule:
+    return rule(
+        well_formed("self") + " || self.chipsPerHost < 1",
+        expression=quoting(
+            "self.topology",
+            "is no topology: write the chips in each dimension, such as 4x4 (v5e, v6e) "
+            "or 2x2x4 (v4, v5p, tpu7x)",
+        ),
+        path=".topology",
+    )
+
+
+def _accelerator_known() -> Rule:
+    return rule(
+        f"{known('self')} || has(self.chipsPerHost)",
+        expression=quoting(
+            "self.accelerator",
+            f"is unknown: write one of {_SHORT_NAMES} or their GKE label values, "
+            "or set chipsPerHost to the chips of one node",
+        ),
+        path=".accelerator",
+    )
+
+
+def _offered(generation: Generation) -> Rule:
+    named = f"self.topology in {strings(generation.topologies)}"
+    cubes = (
+        "[self.topology.split('x').map(n, int(n))].all(d, d.size() == 3"
+        f" && d[0] <= d[1] && d[1] <= d[2] && d[2] <= {MAX_DIMENSION} && d.all(n, n % {CUBE} == 0)"
+        f" && d[0] * d[1] * d[2] <= {generation.max_chips})"
+    )
+    return rule(
+        f"!({well_formed('self')} && self.accelerator in {strings(generation.names)}) || {named}"
+        + (f" || {cubes}" if generation.max_cubes else ""),
+        expression=quoting(
+            "self.topology", f"does not exist on {generation.name}: write {expected_topology(generation)}"
+        ),
+        path=".topology",
+    )
+
+
+def _unambiguous() -> list[Rule]:
+    """Demand chipsPerHost for topologies that exist both as one machine and as several."""
+    topologies = sorted({t for g in GENERATIONS for t in g.single_host if _chips(t) > MULTI_HOST_CHIPS})
+    return [
+        rule(
+            f"has(self.chipsPerHost) || self.topology != '{topology}' || !(self.accelerator in "
+            + strings(name for g in GENERATIONS if topology in g.single_host for name in g.names)
+            + ")",
+            f"required for {topology}: write {_chips(topology)} for 1 host or {MULTI_HOST_CHIPS} for "
+            f"{_chips(topology) // MULTI_HOST_CHIPS} hosts",
+            path=".chipsPerHost",
+            reason="FieldValueRequired",
+        )
+        for topology in topologies
+    ]
+
+
+def _chips(topology: str) -> int:
+    return prod(map(int, topology.split("x")))
+
+
+def _fits() -> Rule:
+    """Accept for a known accelerator only the chips per host of machines that make up the topology."""
+    single = f"self.topology in {_SINGLE_HOST}"
+    total = chips("self")
+    return rule(
+        f"!(has(self.chipsPerHost) && {well_formed('self')} && {known('self')})"
+        f" || ({single} && self.chipsPerHost == {total})"
+        f" || (self.chipsPerHost == {MULTI_HOST_CHIPS} && {total} > {MULTI_HOST_CHIPS})",
+        expression=f"string(self.chipsPerHost) + {text(' does not fit ')} + self.topology"
+        f" + {text(' on ')} + self.accelerator + {text(': write ')}"
+        f" + ({single} ? string({total}) : '')"
+        f" + ({single} && {total} > {MULTI_HOST_CHIPS} ? ' or ' : '')"
+        f" + ({total} > {MULTI_HOST_CHIPS} ? '{MULTI_HOST_CHIPS}' : '')",
+        path=".chipsPerHost",
+    )
+
+
+def _divides() -> Rule:
+    """Check the division into hosts where the catalog knows no machines."""
+    return rule(
+        f"!(has(self.chipsPerHost) && {well_formed('self')}) || {known('self')}"
+        f" || {chips('self')} % self.chipsPerHost == 0",
+        expression=f"string(self.chipsPerHost) + {text(' does not divide the ')} + string({chips('self')})"
+        f" + {text(' chips of ')} + self.topology + {text(': write the chips of one node')}",
+        path=".chipsPerHost",
+    )

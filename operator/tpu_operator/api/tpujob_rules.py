@@ -1,0 +1,103 @@
+"""CEL rules of a TPUJob that look at more than one of its fields."""
+
+from tpu_operator.api import tpu_rules
+from tpu_operator.api.extensions import Rule, quoting, rule, text
+
+MAX_POD_NAME = 63
+"""A pod's name is also its host name and a label of its DNS name."""
+
+
+def spec_rules() -> list[Rule]:
+    """Return the rules whose `self` is the spec."""
+    return [_processes_fit(), _ray_processes(), _managed_by_is_fixed()]
+
+
+def job_rules() -> list[Rule]:
+    """Return the rules whose `self` is the whole object."""
+    return [
+        _name_form(),
+        _name_fits_pods(),
+        _name_fits_head(),
+        _fixed_once_started("tpu"),
+        _fixed_once_started("run"),
+    ]
+
+
+def _processes_fit() -> Rule:
+    tpu = "self.tpu"
+    processes = "self.run.processesPerHost"
+    devices = f"{tpu_rules.chips_per_host(tpu)} * {tpu_rules.devices_per_chip(tpu)}"
+    return rule(
+        f"!(has({processes}) && {tpu_rules.known(tpu)} && {tpu_rules.well_formed(tpu)})"
+        f" || {processes} <= {devices}",
+        expression=f"string({processes}) + {text(' is more than one per device: write 1 to ')}"
+        f" + string({devices})",
+        path=".run.processesPerHost",
+    )
+
+
+def _ray_processes() -> Rule:
+    return rule(
+        "!(has(self.run.launcher) && self.run.launcher == 'ray' && has(self.run.processesPerHost))"
+        " || self.run.processesPerHost == 1",
+        "must be 1 or absent with launcher ray, which starts its own workers",
+        path=".run.processesPerHost",
+    )
+
+
+def _managed_by_is_fixed() -> Rule:
+    return rule(
+        "has(self.managedBy) == has(oldSelf.managedBy)"
+        " && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
+        "cannot change: create a new job",
+        path=".managedBy",
+        reason="FieldValueForbidden",
+    )
+
+
+def _name_form() -> Rule:
+    return rule(
+        "!format.dns1035Label().validate(self.metadata.name).hasValue()",
+        expression=quoting(
+            "self.metadata.name",
+            "cannot be metadata.name, which names a Service too: write at most 63 lower-case letters, "
+            "digits or '-', starting with a letter and ending with a letter or digit",
+        ),
+    )
+
+
+def _name_fits_pods() -> Rule:
+    tpu = "self.spec.tpu"
+    spares = f"(has({tpu}.spareSlices) ? {tpu}.spareSlices : 0)"
+    last_slice = f"string({tpu}.slices + {spares} - 1)"
+    last_host = f"string({tpu_rules.chips(tpu)} / {tpu_rules.chips_per_host(tpu)} - 1)"
+    room = f"{MAX_POD_NAME} - 2 - {last_slice}.size() - {last_host}.size()"
+    return rule(
+        f"!{tpu_rules.well_formed(tpu)} || self.metadata.name.size() <= {room}",
+        expression=_too_long("<name>-<slice>-<host>") + f" + string({room})",
+    )
+
+
+def _name_fits_head() -> Rule:
+    room = MAX_POD_NAME - len("-head")
+    return rule(
+        f"!has(self.spec.head) || self.metadata.name.size() <= {room}",
+        expression=_too_long("<name>-head") + f" + string({room})",
+    )
+
+
+def _too_long(pod: str) -> str:
+    rest = f" characters, which makes pod names {pod} longer than {MAX_POD_NAME}: write at most "
+    return f"'metadata.name has ' + string(self.metadata.name.size()) + {text(rest)}"
+
+
+def _fixed_once_started(field: str) -> Rule:
+    """Keep what running pods were made from; a suspended job has none."""
+    suspended = " && ".join(f"has({o}.spec.suspend) && {o}.spec.suspend" for o in ("oldSelf", "self"))
+    return rule(
+        f"!(has(oldSelf.status) && has(oldSelf.status.startTime)) || ({suspended})"
+        f" || self.spec.{field} == oldSelf.spec.{field}",
+        "cannot change once the job has started: set spec.suspend to true first, or create a new job",
+        path=f".spec.{field}",
+        reason="FieldValueForbidden",
+    )

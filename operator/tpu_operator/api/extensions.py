@@ -5,7 +5,7 @@ into a default that the API server fills in.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 Rule = dict[str, str]
@@ -46,34 +46,26 @@ def map_list(key: str) -> dict[str, Any]:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
-def rule(cel: str, message: str = "", *, expression: str = "", path: str = "", reason: str = "") -> Rule:
+def rule(cel: str, message: str, *, values: Sequence[str] = (), path: str = "", reason: str = "") -> Rule:
     """Build one validation rule.
 
     Args:
         cel: CEL expression that holds for valid objects.
-        message: what is wrong and what to write instead, or
-        expression: a CEL expression of that text, to quote a value; see `quoting`.
+        message: what is wrong and what to write instead, with a %s or %d for each of
+        values: CEL expressions of strings or integers.
         path: field below the object that the rule sits on, such as ".topology".
         reason: kind of error; the API server's default is FieldValueInvalid.
     """
+    # Concatenation with string() is over the API server's cost limit; format() is not.
+    template = f"{json.dumps(message, ensure_ascii=False)}.format([{', '.join(values)}])"
     entries = {
         "rule": cel,
-        "message": message,
-        "messageExpression": expression,
+        "message": "" if values else message,
+        "messageExpression": template if values else "",
         "fieldPath": path,
         "reason": reason,
     }
     return {key: entry for key, entry in entries.items() if entry}
-
-
-def quoting(value: str, message: str) -> str:
-    """CEL: `message` after the quoted value of the CEL string expression `value`."""
-    return f"""'"' + {value} + '" ' + {text(message)}"""
-
-
-def text(message: str) -> str:
-    """CEL: a string literal."""
-    return json.dumps(message, ensure_ascii=False)
 
 
 def strings(values: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ the CEL expression of an object that has the fields `accelerator`, `topology` an
 
 from math import prod
 
-from tpu_operator.api.extensions import Rule, quoting, rule, strings, text
+from tpu_operator.api.extensions import Rule, rule, strings
 from tpu_operator.catalog import (
     CUBE,
     GENERATIONS,
@@ -22,11 +22,13 @@ _SHORT_NAMES = ", ".join(generation.name for generation in GENERATIONS)
 
 
 def well_formed(tpu: str) -> str:
-    """CEL: the fields are sound enough to compute with."""
-    return (
-        f"({tpu}.topology.matches('^[1-9][0-9]{{0,2}}(x[1-9][0-9]{{0,2}}){{1,2}}$')"
-        f" && (!has({tpu}.chipsPerHost) || {tpu}.chipsPerHost > 0))"
-    )
+    """CEL: the topology can be computed with."""
+    return f"{tpu}.topology.matches('^[1-9][0-9]{{0,2}}(x[1-9][0-9]{{0,2}}){{1,2}}$')"
+
+
+def computable(tpu: str) -> str:
+    """CEL: the hosts can be computed; chipsPerHost below 1 has an error of its own already."""
+    return f"({well_formed(tpu)} && (!has({tpu}.chipsPerHost) || {tpu}.chipsPerHost > 0))"
 
 
 def chips(tpu: str) -> str:
@@ -62,12 +64,10 @@ def topology_rules() -> list[Rule]:
 
 def _topology_form() -> Rule:
     return rule(
-        well_formed("self") + " || self.chipsPerHost < 1",
-        expression=quoting(
-            "self.topology",
-            "is no topology: write the chips in each dimension, such as 4x4 (v5e, v6e) "
-            "or 2x2x4 (v4, v5p, tpu7x)",
-        ),
+        well_formed("self"),
+        "'%s' is no topology: write the chips in each dimension, such as 4x4 (v5e, v6e) "
+        "or 2x2x4 (v4, v5p, tpu7x)",
+        values=["self.topology"],
         path=".topology",
     )
 
@@ -75,11 +75,9 @@ def _topology_form() -> Rule:
 def _accelerator_known() -> Rule:
     return rule(
         f"{known('self')} || has(self.chipsPerHost)",
-        expression=quoting(
-            "self.accelerator",
-            f"is unknown: write one of {_SHORT_NAMES} or their GKE label values, "
-            "or set chipsPerHost to the chips of one node",
-        ),
+        f"'%s' is unknown: write one of {_SHORT_NAMES} or their GKE label values, "
+        "or set chipsPerHost to the chips of one node",
+        values=["self.accelerator"],
         path=".accelerator",
     )
 
@@ -94,9 +92,8 @@ def _offered(generation: Generation) -> Rule:
     return rule(
         f"!({well_formed('self')} && self.accelerator in {strings(generation.names)}) || {named}"
         + (f" || {cubes}" if generation.max_cubes else ""),
-        expression=quoting(
-            "self.topology", f"does not exist on {generation.name}: write {expected_topology(generation)}"
-        ),
+        f"'%s' does not exist on {generation.name}: write {expected_topology(generation)}",
+        values=["self.topology"],
         path=".topology",
     )
 
@@ -126,15 +123,19 @@ def _fits() -> Rule:
     """Accept for a known accelerator only the chips per host of machines that make up the topology."""
     single = f"self.topology in {_SINGLE_HOST}"
     total = chips("self")
+    several = f"{total} > {MULTI_HOST_CHIPS}"
     return rule(
         f"!(has(self.chipsPerHost) && {well_formed('self')} && {known('self')})"
         f" || ({single} && self.chipsPerHost == {total})"
-        f" || (self.chipsPerHost == {MULTI_HOST_CHIPS} && {total} > {MULTI_HOST_CHIPS})",
-        expression=f"string(self.chipsPerHost) + {text(' does not fit ')} + self.topology"
-        f" + {text(' on ')} + self.accelerator + {text(': write ')}"
-        f" + ({single} ? string({total}) : '')"
-        f" + ({single} && {total} > {MULTI_HOST_CHIPS} ? ' or ' : '')"
-        f" + ({total} > {MULTI_HOST_CHIPS} ? '{MULTI_HOST_CHIPS}' : '')",
+        f" || (self.chipsPerHost == {MULTI_HOST_CHIPS} && {several})",
+        "%d does not fit %s on %s: write %d%s",
+        values=[
+            "self.chipsPerHost",
+            "self.topology",
+            "self.accelerator",
+            f"{single} ? {total} : {MULTI_HOST_CHIPS}",
+            f"{single} && {several} ? ' or {MULTI_HOST_CHIPS}' : ''",
+        ],
         path=".chipsPerHost",
     )
 
@@ -142,9 +143,9 @@ def _fits() -> Rule:
 def _divides() -> Rule:
     """Check the division into hosts where the catalog knows no machines."""
     return rule(
-        f"!(has(self.chipsPerHost) && {well_formed('self')}) || {known('self')}"
+        f"!(has(self.chipsPerHost) && {computable('self')}) || {known('self')}"
         f" || {chips('self')} % self.chipsPerHost == 0",
-        expression=f"string(self.chipsPerHost) + {text(' does not divide the ')} + string({chips('self')})"
-        f" + {text(' chips of ')} + self.topology + {text(': write the chips of one node')}",
+        "%d does not divide the %d chips of %s into hosts: write the chips of one node",
+        values=["self.chipsPerHost", chips("self"), "self.topology"],
         path=".chipsPerHost",
     )

@@ -1,7 +1,7 @@
 """CEL rules of a TPUJob that look at more than one of its fields."""
 
 from tpu_operator.api import tpu_rules
-from tpu_operator.api.extensions import Rule, quoting, rule, text
+from tpu_operator.api.extensions import Rule, rule
 
 MAX_POD_NAME = 63
 """A pod's name is also its host name and a label of its DNS name."""
@@ -28,10 +28,10 @@ def _processes_fit() -> Rule:
     processes = "self.run.processesPerHost"
     devices = f"{tpu_rules.chips_per_host(tpu)} * {tpu_rules.devices_per_chip(tpu)}"
     return rule(
-        f"!(has({processes}) && {tpu_rules.known(tpu)} && {tpu_rules.well_formed(tpu)})"
+        f"!(has({processes}) && {tpu_rules.known(tpu)} && {tpu_rules.computable(tpu)})"
         f" || {processes} <= {devices}",
-        expression=f"string({processes}) + {text(' is more than one per device: write 1 to ')}"
-        f" + string({devices})",
+        "%d is more than one per device: write 1 to %d",
+        values=[processes, devices],
         path=".run.processesPerHost",
     )
 
@@ -58,11 +58,9 @@ def _managed_by_is_fixed() -> Rule:
 def _name_form() -> Rule:
     return rule(
         "!format.dns1035Label().validate(self.metadata.name).hasValue()",
-        expression=quoting(
-            "self.metadata.name",
-            "cannot be metadata.name, which names a Service too: write at most 63 lower-case letters, "
-            "digits or '-', starting with a letter and ending with a letter or digit",
-        ),
+        "names a Service too: write at most 63 lower-case letters, digits or '-', "
+        "starting with a letter and ending with a letter or digit",
+        path=".metadata.name",
     )
 
 
@@ -72,23 +70,21 @@ def _name_fits_pods() -> Rule:
     last_slice = f"string({tpu}.slices + {spares} - 1)"
     last_host = f"string({tpu_rules.chips(tpu)} / {tpu_rules.chips_per_host(tpu)} - 1)"
     room = f"{MAX_POD_NAME} - 2 - {last_slice}.size() - {last_host}.size()"
-    return rule(
-        f"!{tpu_rules.well_formed(tpu)} || self.metadata.name.size() <= {room}",
-        expression=_too_long("<name>-<slice>-<host>") + f" + string({room})",
-    )
+    return _name_within(room, "<name>-<slice>-<host>", unless=f"!{tpu_rules.computable(tpu)}")
 
 
 def _name_fits_head() -> Rule:
-    room = MAX_POD_NAME - len("-head")
+    return _name_within(f"{MAX_POD_NAME} - 5", "<name>-head", unless="!has(self.spec.head)")
+
+
+def _name_within(room: str, pod: str, *, unless: str) -> Rule:
+    size = "self.metadata.name.size()"
     return rule(
-        f"!has(self.spec.head) || self.metadata.name.size() <= {room}",
-        expression=_too_long("<name>-head") + f" + string({room})",
+        f"{unless} || {size} <= {room}",
+        f"%d characters make pod names {pod} longer than {MAX_POD_NAME}: write at most %d",
+        values=[size, room],
+        path=".metadata.name",
     )
-
-
-def _too_long(pod: str) -> str:
-    rest = f" characters, which makes pod names {pod} longer than {MAX_POD_NAME}: write at most "
-    return f"'metadata.name has ' + string(self.metadata.name.size()) + {text(rest)}"
 
 
 def _fixed_once_started(field: str) -> Rule:

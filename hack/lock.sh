@@ -6,3 +6,5 @@ compile() { "$uv" pip compile --quiet --universal --generate-hashes --no-annotat
 compile "$@" --python-version 3.11 pyproject.toml --group dev -o requirements/dev.lock
 compile "$@" --python-version 3.11 pyproject.toml -o requirements/operator.lock
 compile "$@" --python-version 3.11 requirements/runtime.in -o requirements/runtime.lock
+compile "$@" --python-version 3.11 requirements/runtime-torchtpu.in -o requirements/runtime-torchtpu.lock
+compile "$@" --python-version 3.11 requirements/build.in -o requirements/build.lock

@@ -104,20 +104,23 @@ ObjectName = Annotated[
 ]
 """The name of another Kubernetes object."""
 
-Quantity = int | str
+Quantity = Annotated[
+    int | str,
+    Field(
+        json_schema_extra={
+            "maxLength": 64,
+            **validations(
+                rule(
+                    "type(self) == int || isQuantity(string(self))",
+                    "must be a quantity, such as 4, 500m or 16Gi",
+                )
+            ),
+        }
+    ),
+]
 """A Kubernetes quantity, such as 4, "500m" or "16Gi"."""
 
-_QUANTITIES = {
-    "type": "object",
-    "maxProperties": 64,
-    "additionalProperties": {
-        "x-kubernetes-int-or-string": True,
-        "anyOf": [{"type": "integer"}, {"type": "string"}],
-        "pattern": r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$",
-    },
-}
-
-Quantities = Annotated[dict[str, Quantity], WithJsonSchema(_QUANTITIES)]
+Quantities = Annotated[dict[str, Quantity], Field(max_length=64)]
 """Amounts by resource name."""
 
 

@@ -12,21 +12,15 @@ from tpu_operator.api.extensions import SERVER_DEFAULT
 
 Schema = dict[str, Any]
 
-_REFS = "#/$defs/"
-_DROPPED = frozenset(
-    {
-        *("$defs", "title", "examples", "deprecated", "default"),
-        *("additionalProperties", "propertyNames", "const", "uniqueItems"),
-    }
-)
 _KEPT = frozenset(
     {
-        *("type", "description", "format", "enum", "pattern", "required", "properties", "items"),
+        *("type", "description", "format", "enum", "pattern", "required", "anyOf", SERVER_DEFAULT),
         *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
         *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
-        *("anyOf", SERVER_DEFAULT),
     }
 )
+_TRANSLATED = frozenset({"properties", "items", "additionalProperties", "const", "uniqueItems"})
+_DROPPED = frozenset({"title", "examples", "deprecated", "default", "propertyNames"})
 _REFUSED = {
     "prefixItems": "tuples do not exist in CRDs: use a list or an object",
     "patternProperties": "patterns of keys do not exist in CRDs: use a dict",
@@ -53,38 +47,45 @@ def structural(model: type[BaseModel]) -> Schema:
         SchemaError: the model uses something that Kubernetes does not accept.
     """
     schema = model.model_json_schema(by_alias=True)
-    return _node(schema, schema.get("$defs", {}), model.__name__, ())
+    definitions = schema.pop("$defs", {})
+    return _node(_inline(schema, definitions, ()), model.__name__)
 
 
-def _node(schema: Schema, defs: Schema, path: str, parents: tuple[str, ...]) -> Schema:
-    """Translate one node; `parents` are the definitions it is inside of, to find recursion."""
-    schema = _without_null(schema, path)
-    if "$ref" in schema:
-        name = schema["$ref"].removeprefix(_REFS)
+def _inline(node: Any, definitions: Schema, parents: tuple[str, ...]) -> Any:
+    """Put definitions in place of references; what stands beside a reference wins."""
+    if isinstance(node, list):
+        return [_inline(item, definitions, parents) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        name = node["$ref"].rpartition("/")[2]
         if name in parents:
-            raise SchemaError(f"{path}: {name} contains itself: use a free object in its place")
-        siblings = {key: value for key, value in schema.items() if key != "$ref"}
-        return _node(defs[name] | siblings, defs, path, (*parents, name))
-    if {"type": "integer"} in schema.get("anyOf", ()) and "type" not in schema:
-        return _ordered(schema | _INT_OR_STRING)
+            raise SchemaError(f"{name}: contains itself, which CRDs cannot say: use a free object inside")
+        beside = {key: value for key, value in node.items() if key != "$ref"}
+        return _inline(definitions[name] | beside, definitions, (*parents, name))
+    return {key: _inline(value, definitions, parents) for key, value in node.items()}
+
+
+def _node(schema: Schema, path: str) -> Schema:
+    """Translate one node and all below it."""
+    schema = _without_null(schema, path)
     _refuse(schema, path)
-    result = {key: value for key, value in schema.items() if key not in _DROPPED}
-    result |= _kubernetes(schema)
+    result = {key: value for key, value in schema.items() if key in _KEPT or key.startswith("x-kubernetes-")}
+    result |= _respelled(schema)
     if "properties" in schema:
         result["properties"] = {
-            name: _property(value, defs, f"{path}.{name}", parents)
-            for name, value in schema["properties"].items()
+            name: _property(value, f"{path}.{name}") for name, value in schema["properties"].items()
         }
+    elif isinstance(schema.get("additionalProperties"), dict):
+        result["additionalProperties"] = _node(schema["additionalProperties"], f"{path}{{}}")
     if "items" in schema:
-        result["items"] = _node(schema["items"], defs, f"{path}[]", parents)
+        result["items"] = _node(schema["items"], f"{path}[]")
         _check_list(result, path)
-    if isinstance(schema.get("additionalProperties"), dict):
-        result["additionalProperties"] = _node(schema["additionalProperties"], defs, f"{path}{{}}", parents)
     return _ordered(result)
 
 
-def _property(schema: Schema, defs: Schema, path: str, parents: tuple[str, ...]) -> Schema:
-    result = _node(schema, defs, path, parents)
+def _property(schema: Schema, path: str) -> Schema:
+    result = _node(schema, path)
     if not result.get("description"):
         raise SchemaError(f"{path}: has no description: give its Field one")
     default = schema.get("default")
@@ -104,33 +105,37 @@ def _without_null(schema: Schema, path: str) -> Schema:
     if len(options) == 1:
         return options[0] | rest
     if sorted(options, key=str) == _INT_OR_STRING["anyOf"]:
-        return rest | {"anyOf": _INT_OR_STRING["anyOf"]}
+        return rest | _INT_OR_STRING
     raise SchemaError(f"{path}: unions do not exist in CRDs: use one optional field per case and a rule")
 
 
 def _refuse(schema: Schema, path: str) -> None:
-    for key, advice in _REFUSED.items():
-        if key in schema:
+    for key in schema.keys() - _KEPT - _TRANSLATED - _DROPPED:
+        if not key.startswith("x-kubernetes-"):
+            advice = _REFUSED.get(key, f"{key} does not exist in CRDs: use a rule")
             raise SchemaError(f"{path}: {advice}")
-    for key in schema:
-        if key not in _KEPT | _DROPPED and not key.startswith("x-kubernetes-"):
-            raise SchemaError(f"{path}: {key} does not exist in CRDs: use a rule")
     if any(look in schema.get("pattern", "") for look in ("(?=", "(?!", "(?<")):
         raise SchemaError(f"{path}: the pattern looks around, which RE2 cannot: write it without")
-    if "const" not in schema and "type" not in schema:
+    if schema.keys().isdisjoint({"type", "x-kubernetes-int-or-string"}):
         raise SchemaError(f"{path}: has no type: name one, or use a free object")
-    free = "x-kubernetes-preserve-unknown-fields" in schema or "properties" in schema
-    if schema.get("additionalProperties") is True and not free:
-        raise SchemaError(f"{path}: holds anything: name its fields, or use a free object")
-    if schema.get("additionalProperties") is False:
+    _refuse_open_object(schema, path)
+
+
+def _refuse_open_object(schema: Schema, path: str) -> None:
+    extra = schema.get("additionalProperties")
+    if extra is False:
         raise SchemaError(f"{path}: cannot forbid fields (the server drops unknown ones): use extra='ignore'")
+    if isinstance(extra, dict) and "properties" in schema:
+        raise SchemaError(f"{path}: cannot have both fields and free keys: move the keys into a dict field")
+    if extra is True and schema.keys().isdisjoint({"x-kubernetes-preserve-unknown-fields", "properties"}):
+        raise SchemaError(f"{path}: holds anything: name its fields, or use a free object")
 
 
-def _kubernetes(schema: Schema) -> Schema:
+def _respelled(schema: Schema) -> Schema:
     """Return the keys that Kubernetes spells differently, and those that it needs in addition."""
     result: Schema = {}
     if "const" in schema:
-        result |= {"enum": [schema["const"]]}
+        result["enum"] = [schema["const"]]
     for bound in ("Minimum", "Maximum"):
         if f"exclusive{bound}" in schema:
             result |= {bound.lower(): schema[f"exclusive{bound}"], f"exclusive{bound}": True}
@@ -142,18 +147,20 @@ def _kubernetes(schema: Schema) -> Schema:
 
 
 def _check_list(schema: Schema, path: str) -> None:
+    """Demand a list type: without one, server-side apply replaces lists as a whole by accident."""
     kind = schema.get("x-kubernetes-list-type")
-    if kind is None:
+    if kind not in {"atomic", "set", "map"}:
         raise SchemaError(f"{path}: has no list type: mark it as atomic, set or map")
-    required = schema["items"].get("required", [])
+    if kind == "set" and schema["items"].get("type") in {"object", "array"}:
+        raise SchemaError(f"{path}: only scalars can be a set: mark it as a map by a key, or atomic")
     for key in schema.get("x-kubernetes-list-map-keys", ()):
-        if key not in required:
+        if key not in schema["items"].get("required", ()):
             raise SchemaError(f"{path}: its key {key} is optional: make it required")
 
 
 def _ordered(schema: Schema) -> Schema:
-    """Put what a reader looks for first; the rest is sorted, so that the output is stable."""
+    """Put what a reader looks for first and what is long last; the order never depends on the model."""
     first = [key for key in ("type", "description", "default", "required") if key in schema]
-    rest = sorted(key for key in schema if key not in first and key != "properties")
-    last = ["properties"] if "properties" in schema else []
-    return {key: schema[key] for key in (*first, *rest, *last)}
+    last = [key for key in ("items", "properties") if key in schema]
+    middle = sorted(schema.keys() - set(first) - set(last))
+    return {key: schema[key] for key in (*first, *middle, *last)}

@@ -106,8 +106,8 @@ def _unambiguous() -> list[Rule]:
             f"has(self.chipsPerHost) || self.topology != '{topology}' || !(self.accelerator in "
             + strings(name for g in GENERATIONS if topology in g.single_host for name in g.names)
             + ")",
-            f"required for {topology}: write {_chips(topology)} for 1 host or {MULTI_HOST_CHIPS} for "
-            f"{_chips(topology) // MULTI_HOST_CHIPS} hosts",
+            f"{topology} is 1 host of {_chips(topology)} chips or {_chips(topology) // MULTI_HOST_CHIPS} hosts "
+            f"of {MULTI_HOST_CHIPS}: write {_chips(topology)} or {MULTI_HOST_CHIPS}",
             path=".chipsPerHost",
             reason="FieldValueRequired",
         )

@@ -266,7 +266,7 @@ class FailureRule(Model):
         max_length=32,
         json_schema_extra=SET_LIST,
     )
-    on_exit_codes: list[int] = Field(
+    on_exit_codes: list[Annotated[int, Field(ge=1, le=255)]] = Field(
         default_factory=list,
         description="Matches a main container that ended with one of these codes.",
         min_length=1,

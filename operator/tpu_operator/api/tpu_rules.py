@@ -58,8 +58,17 @@ def devices_per_chip(tpu: str) -> str:
 
 def topology_rules() -> list[Rule]:
     """Return the rules of an object that asks for TPUs, whose CEL expression is `self`."""
-    offered = [_offered(generation) for generation in GENERATIONS]
-    return [_topology_form(), _accelerator_known(), *offered, *_unambiguous(), _fits(), _divides()]
+    large_single_hosts = sorted(
+        {t for g in GENERATIONS for t in g.single_host if _chips(t) > MULTI_HOST_CHIPS}
+    )
+    return [
+        _topology_form(),
+        _accelerator_known(),
+        *map(_offered, GENERATIONS),
+        *map(_unambiguous, large_single_hosts),
+        _fits(),
+        _divides(),
+    ]
 
 
 def _topology_form() -> Rule:
@@ -98,21 +107,17 @@ def _offered(generation: Generation) -> Rule:
     )
 
 
-def _unambiguous() -> list[Rule]:
-    """Demand chipsPerHost for topologies that exist both as one machine and as several."""
-    topologies = sorted({t for g in GENERATIONS for t in g.single_host if _chips(t) > MULTI_HOST_CHIPS})
-    return [
-        rule(
-            f"has(self.chipsPerHost) || self.topology != '{topology}' || !(self.accelerator in "
-            + strings(name for g in GENERATIONS if topology in g.single_host for name in g.names)
-            + ")",
-            f"{topology} is 1 host of {_chips(topology)} chips or {_chips(topology) // MULTI_HOST_CHIPS} hosts "
-            f"of {MULTI_HOST_CHIPS}: write {_chips(topology)} or {MULTI_HOST_CHIPS}",
-            path=".chipsPerHost",
-            reason="FieldValueRequired",
-        )
-        for topology in topologies
-    ]
+def _unambiguous(topology: str) -> Rule:
+    """Demand chipsPerHost for a topology that exists both as one machine and as several."""
+    names = strings(name for g in GENERATIONS if topology in g.single_host for name in g.names)
+    total, hosts = _chips(topology), _chips(topology) // MULTI_HOST_CHIPS
+    return rule(
+        f"has(self.chipsPerHost) || self.topology != '{topology}' || !(self.accelerator in {names})",
+        f"{topology} is 1 host of {total} chips or {hosts} hosts of {MULTI_HOST_CHIPS}: "
+        f"write {total} or {MULTI_HOST_CHIPS}",
+        path=".chipsPerHost",
+        reason="FieldValueRequired",
+    )
 
 
 def _chips(topology: str) -> int:

@@ -1,0 +1,131 @@
+"""TPUJob: its informers, and from its objects to a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from tpu_operator.api import API_VERSION, TPUJob
+from tpu_operator.core import job, names
+from tpu_operator.core.plan import Event, Plan
+from tpu_operator.core.snapshot import Custom, JobSnapshot, Node, Pod, Service
+from tpu_operator.engine.applier import Target
+from tpu_operator.engine.events import Regarding
+from tpu_operator.engine.informer import Informer
+from tpu_operator.engine.resources import NODES, PODS, SERVICES, TPUJOBS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from tpu_operator.core.settings import PodSettings
+    from tpu_operator.engine.client import ApiServer
+    from tpu_operator.engine.informer import Key
+    from tpu_operator.engine.queue import WorkQueue
+
+CLUSTER: Key = ("", "")
+"""Index key of cluster-scoped objects."""
+
+
+class JobController:
+    """Reads what decisions about TPUJobs need.
+
+    Args:
+        api: where to read.
+        queue: gets the keys of jobs of which something has changed.
+        settings: the installation's choices.
+        nodes: the nodes, shared by all controllers.
+        namespace: only this namespace; empty for all.
+    """
+
+    kind = "TPUJob"
+
+    def __init__(
+        self,
+        api: ApiServer,
+        queue: WorkQueue,
+        settings: PodSettings,
+        nodes: Informer[Node],
+        namespace: str = "",
+    ) -> None:
+        self._settings = settings
+        self.jobs = Informer(api, TPUJOBS, Custom, namespace=namespace)
+        self.pods = Informer(api, PODS, Pod, namespace=namespace, selector=names.LABEL_JOB, index=job_of)
+        self.services = Informer(
+            api, SERVICES, Service, namespace=namespace, selector=names.LABEL_JOB, index=job_of
+        )
+        self.nodes = nodes
+        self.informers: Mapping[str, Informer[Any]] = {
+            "TPUJob": self.jobs,
+            "Pod": self.pods,
+            "Service": self.services,
+            "Node": nodes,
+        }
+        self.jobs.listen(lambda item: queue.add((item.metadata.namespace, item.metadata.name)))
+        self.pods.listen(lambda item: _add(queue, job_of(item)))
+        self.services.listen(lambda item: _add(queue, job_of(item)))
+
+    def decide(self, key: Key, now: datetime, refusal: str) -> tuple[Target, Plan] | None:
+        """The plan for a job, or None when it is gone."""
+        custom = self.jobs.get(key)
+        if custom is None:
+            return None
+        meta = custom.metadata
+        regarding = Regarding(API_VERSION, self.kind, meta.namespace, meta.name, meta.uid)
+        target = Target(TPUJOBS, regarding, meta.resource_version)
+        try:
+            decoded = _decode(custom)
+        except ValidationError as error:
+            return target, Plan(events=(Event(True, "InvalidSpec", _explain(error)),))
+        snapshot = JobSnapshot(
+            job=decoded,
+            pods=dict(self.pods.of(key)),
+            services=dict(self.services.of(key)),
+            nodes=self.nodes.of(CLUSTER),
+            refusal=refusal,
+        )
+        return target, job.plan(snapshot, now, self._settings)
+
+
+def node_informer(api: ApiServer) -> Informer[Node]:
+    """The nodes of the cluster."""
+    return Informer(api, NODES, Node, index=lambda _: CLUSTER)
+
+
+def job_of(item: Pod | Service) -> Key | None:
+    """Key of the job that an object says it belongs to."""
+    name = item.metadata.labels.get(names.LABEL_JOB)
+    return (item.metadata.namespace, name) if name else None
+
+
+def _add(queue: WorkQueue, key: Key | None) -> None:
+    if key is not None:
+        queue.add(key)
+
+
+def _decode(custom: Custom) -> TPUJob:
+    meta = custom.metadata
+    return TPUJob.parse(
+        {
+            "metadata": {
+                "name": meta.name,
+                "namespace": meta.namespace,
+                "uid": meta.uid,
+                "resourceVersion": meta.resource_version,
+                "generation": meta.generation,
+                "deletionTimestamp": meta.deletion_timestamp,
+            },
+            "spec": custom.spec,
+            "status": custom.status,
+        }
+    )
+
+
+def _explain(error: ValidationError) -> str:
+    """The first problems of a spec, each with its field and value."""
+    problems = [
+        f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']} (is {problem['input']!r})"
+        for problem in error.errors()[:3]
+    ]
+    return "; ".join(problems)

@@ -1,0 +1,1 @@
+"""Decisions. Pure: no I/O, no clock, no framework; checked by an import contract."""

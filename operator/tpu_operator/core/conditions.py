@@ -1,0 +1,65 @@
+"""Conditions: set, compared, and summed up in a phase."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpu_operator.api import Condition, ConditionStatus, ConditionType, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+
+class Conditions:
+    """The conditions of one object while a decision is made about it.
+
+    `lastTransitionTime` moves only when `status` flips, as the API conventions ask.
+    """
+
+    def __init__(self, current: Iterable[Condition], generation: int, now: datetime) -> None:
+        self._by_type = {condition.type: condition for condition in current}
+        self._generation = generation
+        self._now = now.replace(microsecond=0)
+
+    def set(self, kind: ConditionType, value: bool, reason: str, message: str = "") -> None:
+        """Make a condition true or false."""
+        status = ConditionStatus.TRUE if value else ConditionStatus.FALSE
+        old = self._by_type.get(kind)
+        flipped = old is None or old.status != status
+        self._by_type[kind] = Condition(
+            type=kind,
+            status=status,
+            reason=reason,
+            message=message,
+            observed_generation=self._generation,
+            last_transition_time=self._now if flipped or old is None else old.last_transition_time,
+        )
+
+    def is_true(self, kind: ConditionType) -> bool:
+        """Whether the condition is there and true."""
+        condition = self._by_type.get(kind)
+        return condition is not None and condition.status == "True"
+
+    def get(self, kind: ConditionType) -> Condition | None:
+        """The condition, or None."""
+        return self._by_type.get(kind)
+
+    def all(self) -> list[Condition]:
+        """All of them, in the order in which they were first set."""
+        return list(self._by_type.values())
+
+
+def job_phase(conditions: Conditions) -> Phase:
+    """One word for a TPUJob's conditions, from them alone."""
+    for kind, phase in (
+        (ConditionType.FAILED, Phase.FAILED),
+        (ConditionType.SUCCEEDED, Phase.SUCCEEDED),
+        (ConditionType.SUSPENDED, Phase.SUSPENDED),
+        (ConditionType.RESTARTING, Phase.RESTARTING),
+        (ConditionType.READY, Phase.RUNNING),
+    ):
+        if conditions.is_true(kind):
+            return phase
+    ready = conditions.get(ConditionType.READY)
+    return Phase.STARTING if ready is not None and ready.reason == "Starting" else Phase.PENDING

@@ -1,0 +1,210 @@
+"""The environment of TPU containers (contract A3), as pure functions of the job and the host's place.
+
+Sources: what libtpu, JAX, TorchTPU and Ray read when they look for a slice. The rules that are easy to get
+wrong: lists are in worker order and equal on all hosts; `MEGASCALE_*` must be empty rather than absent on a
+single slice, or JAX asks a metadata server for minutes; `RANK` and `WORLD_SIZE` must not be set on a pod, or
+every Python process in it believes that it is a rank.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tpu_operator.api import Launcher
+from tpu_operator.core import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tpu_operator.catalog import SliceShape
+    from tpu_operator.core.settings import PodSettings
+
+EnvVar = dict[str, Any]
+
+IDENTITY: Final = frozenset(
+    {"TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES", "TPU_PROCESS_PORT"}
+)
+"""Variables that only make sense together: a user who sets the worker id or the hostnames sets them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangSpec:
+    """The slices that make up one distributed program.
+
+    Attributes:
+        kind: "TPUJob" or "TPUInference".
+        name: name of the owner.
+        namespace: its namespace.
+        uid: its UID.
+        shape: shape of each slice.
+        num_slices: equal slices that train together over DCN.
+        subdomain: name of the headless Service.
+        launcher: how processes are started.
+        processes_per_host: processes on each host.
+    """
+
+    kind: str
+    name: str
+    namespace: str
+    uid: str
+    shape: SliceShape
+    num_slices: int
+    subdomain: str
+    launcher: Launcher
+    processes_per_host: int
+
+    def host_names(self, slice_index: int) -> tuple[str, ...]:
+        """DNS names of the hosts of one slice, in worker order."""
+        return tuple(
+            names.dns_name(names.worker_name(self.name, slice_index, host), self.subdomain)
+            for host in range(self.shape.hosts)
+        )
+
+    @property
+    def coordinator(self) -> str:
+        """DNS name of host 0 of slice 0."""
+        return names.dns_name(names.worker_name(self.name, 0, 0), self.subdomain)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a container sits: slice, host in the slice, and which of the pod's TPU containers it is."""
+
+    slice_index: int
+    host: int
+    attempt: int
+    container: int = 0
+    containers: int = 1
+    process_ports: tuple[int, ...] = ()
+    """One port per process on a host, over all its TPU containers."""
+
+
+def tpu_environment(gang: GangSpec, place: Place, settings: PodSettings) -> dict[str, str]:
+    """All variables of one TPU container, in a stable order."""
+    env = _identity(gang, place)
+    env |= {"TPU_NAME": names.slice_name(gang.name, place.slice_index), "TPU_SKIP_MDS_QUERY": "true"}
+    env |= _megascale(gang, place)
+    env |= _operator(gang, place, settings)
+    if gang.launcher in {Launcher.TORCHRUN, Launcher.RAY}:
+        env |= _torch(gang, place)
+    if gang.launcher is Launcher.RAY or settings.inject_topology_env:
+        env |= _accelerator(gang)
+    if settings.inject_topology_env:
+        env |= _bounds(gang)
+    return env
+
+
+def _identity(gang: GangSpec, place: Place) -> dict[str, str]:
+    hosts = gang.host_names(place.slice_index)
+    addresses = [f"{host}:{port}" for host in hosts for port in place.process_ports]
+    return {
+        "TPU_WORKER_ID": str(place.host * place.containers + place.container),
+        "TPU_WORKER_HOSTNAMES": ",".join(host for host in hosts for _ in range(place.containers)),
+        "TPU_PROCESS_ADDRESSES": ",".join(addresses),
+        "TPU_PROCESS_PORT": str(place.process_ports[place.container]),
+    }
+
+
+def _megascale(gang: GangSpec, place: Place) -> dict[str, str]:
+    many = gang.num_slices > 1
+    return {
+        "MEGASCALE_NUM_SLICES": str(gang.num_slices) if many else "",
+        "MEGASCALE_SLICE_ID": str(place.slice_index) if many else "",
+        "MEGASCALE_COORDINATOR_ADDRESS": f"{gang.coordinator}:{names.MEGASCALE_PORT}" if many else "",
+    }
+
+
+def _operator(gang: GangSpec, place: Place, settings: PodSettings) -> dict[str, str]:
+    shape = gang.shape
+    values = {
+        "KIND": gang.kind,
+        "NAME": gang.name,
+        "NAMESPACE": gang.namespace,
+        "SLICE": place.slice_index,
+        "HOST": place.host,
+        "NUM_SLICES": gang.num_slices,
+        "HOSTS_PER_SLICE": shape.hosts,
+        "CHIPS_PER_HOST": shape.chips_per_host,
+        "DEVICES_PER_HOST": shape.devices_per_host,
+        "PROCESSES_PER_HOST": gang.processes_per_host,
+        "TOPOLOGY": shape.topology,
+        "ACCELERATOR": shape.accelerator,
+        "ATTEMPT": place.attempt,
+        "LAUNCHER": gang.launcher,
+        "COORDINATOR": gang.coordinator,
+        "EMULATE": settings.emulate,
+    }
+    return {f"TPU_OPERATOR_{key}": str(value) for key, value in values.items()}
+
+
+def _torch(gang: GangSpec, place: Place) -> dict[str, str]:
+    shape = gang.shape
+    addresses = [
+        f"{host}:{names.SLICEBUILDER_PORT + device}"
+        for host in gang.host_names(place.slice_index)
+        for device in range(shape.devices_per_host)
+    ]
+    return {
+        "NNODES": str(shape.hosts * gang.num_slices),
+        "NODE_RANK": str(place.slice_index * shape.hosts + place.host),
+        "MASTER_ADDR": gang.coordinator,
+        "MASTER_PORT": str(names.MASTER_PORT),
+        "TORCH_TPU_TOPOLOGY": torch_topology(shape),
+        "TORCH_TPU_SLICEBUILDER_ADDRESSES": ",".join(addresses),
+        "TORCH_TPU_DEVICES_PER_HOST": str(shape.devices_per_host),
+        # Any number will do as long as all hosts agree; left alone, each host takes its own clock's.
+        "TORCH_TPU_XPROF_SESSION_ID": str(zlib.crc32(gang.uid.encode())),
+    }
+
+
+def torch_topology(shape: SliceShape) -> str:
+    """TorchTPU's spelling of a topology: three comma-separated dimensions, a fourth for devices per chip.
+
+    >>> # 4x4 -> 4,4,1 ; 2x2x4 on tpu7x -> 2,2,4,2
+    """
+    dimensions = [*shape.topology.split("x"), "1", "1"][:3]
+    if shape.devices_per_chip > 1:
+        dimensions.append(str(shape.devices_per_chip))
+    return ",".join(dimensions)
+
+
+def _accelerator(gang: GangSpec) -> dict[str, str]:
+    return _known({"TPU_ACCELERATOR_TYPE": gang.shape.accelerator_type, "TPU_TOPOLOGY": gang.shape.topology})
+
+
+def _bounds(gang: GangSpec) -> dict[str, str]:
+    """What GKE's device plugin sets, under both of the names that it uses."""
+    shape = gang.shape
+    values = {
+        "CHIPS_PER_HOST_BOUNDS": shape.chips_per_host_bounds,
+        "HOST_BOUNDS": shape.host_bounds,
+        "TOPOLOGY_WRAP": shape.wrap,
+        "TOPOLOGY_ALT": "false",
+    }
+    prefixed = {f"TPU_{key}": value for key, value in values.items()}
+    plain = {key.removeprefix("TOPOLOGY_"): value for key, value in values.items()}
+    return _known(prefixed | plain)
+
+
+def _known(values: dict[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def with_defaults(user: Sequence[EnvVar], ours: dict[str, str]) -> list[EnvVar]:
+    """The user's variables behind those of ours that the user has not set.
+
+    Ours come first so that a user's value may refer to them as `$(NAME)`.
+    """
+    taken = {var["name"] for var in user}
+    if taken & {"TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES"}:
+        taken |= IDENTITY
+    return [{"name": key, "value": value} for key, value in ours.items() if key not in taken] + list(user)
+
+
+def overridden(user: Iterable[EnvVar], ours: dict[str, str]) -> list[str]:
+    """Names that the user set to something else than we would have, sorted."""
+    return sorted(
+        var["name"] for var in user if var["name"] in ours and var.get("value") != ours[var["name"]]
+    )

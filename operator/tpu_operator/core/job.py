@@ -1,0 +1,210 @@
+"""TPUJob: from what is to what should be done, as one pure function.
+
+`plan` asks a few questions in order; the first one that has something to say decides. A decision that loses
+information (a restart, a suspension, the end) is only ever a new status; the deletions that follow from it
+are made by a later pass that reads it there.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from tpu_operator.api import RuleAction, SuccessPolicy
+from tpu_operator.catalog import CatalogError
+from tpu_operator.core import failures, pending, restart
+from tpu_operator.core.jobstatus import Draft, describe, refused
+from tpu_operator.core.jobview import JobView, observe
+from tpu_operator.core.objects import services
+from tpu_operator.core.objects.pods import PodFactory, owner_reference
+from tpu_operator.core.plan import Delete, Plan
+from tpu_operator.core.slicegroup import deletes
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tpu_operator.api import Failure
+    from tpu_operator.core.plan import Manifest
+    from tpu_operator.core.settings import PodSettings
+    from tpu_operator.core.slicegroup import Gang
+    from tpu_operator.core.snapshot import JobSnapshot
+
+MANAGER: Final = "tpu-operator.dev/tpu-operator"
+"""Value of `spec.managedBy` that means us; so does leaving it out."""
+
+
+def plan(snapshot: JobSnapshot, now: datetime, settings: PodSettings) -> Plan:
+    """What to do about a TPUJob now."""
+    job = snapshot.job
+    if job.metadata.deletion_timestamp is not None or job.spec.managed_by not in {None, MANAGER}:
+        return Plan()
+    try:
+        view = observe(snapshot, now)
+    except CatalogError as error:
+        return refused(job, now, str(error))
+    if view.finished:
+        return _finished(view)
+    draft = Draft(view)
+    return (
+        _deadline(view, draft)
+        or _success(view, draft)
+        or _suspend(view, draft)
+        or _failure(view, draft)
+        or _converge(view, draft, settings)
+    )
+
+
+def _finished(view: JobView) -> Plan:
+    """Nothing runs on, finished pods stay for their logs, and after its time the job goes."""
+    running = [pod for pod in view.pods if not pod.finished]
+    ttl, ended = view.job.spec.ttl_seconds_after_finished, view.ended
+    if ttl is None or ended is None:
+        return Plan(deletes=deletes(running))
+    left = (ended + timedelta(seconds=ttl) - view.now).total_seconds()
+    if left > 0:
+        return Plan(deletes=deletes(running), requeue_after=left)
+    meta = view.job.metadata
+    return Plan(deletes=(Delete("TPUJob", meta.namespace, meta.name, meta.uid),))
+
+
+def _deadline(view: JobView, draft: Draft) -> Plan | None:
+    limit, start = view.job.spec.active_deadline_seconds, view.status.start_time
+    if limit is None or start is None or view.job.spec.suspend:
+        return None
+    left = (start + timedelta(seconds=limit) - view.now).total_seconds()
+    if left > 0:
+        draft.requeue(left)
+        return None
+    return draft.fail("DeadlineExceeded", f"the job was active for longer than {limit} s")
+
+
+def _success(view: JobView, draft: Draft) -> Plan | None:
+    if view.job.spec.success_policy == SuccessPolicy.LEADER:
+        leader = view.leader
+        done = leader is not None and leader.succeeded
+    else:
+        done = all(gang.succeeded for gang in view.gangs)
+    return draft.succeed() if done else None
+
+
+def _suspend(view: JobView, draft: Draft) -> Plan | None:
+    """Suspension gives the pods' attempt up, which makes leftovers of them all."""
+    if not view.job.spec.suspend:
+        return None
+    active = [gang for gang in view.gangs if gang.current]
+    draft.suspend(active)
+    if active:
+        return draft.plan()
+    return draft.plan(deletes=deletes(view.stale))
+
+
+def _failure(view: JobView, draft: Draft) -> Plan | None:
+    _refine(view, draft)
+    policy = view.job.spec.failure_policy
+    for gang in view.gangs:
+        found = failures.root(_candidates(view, gang))
+        if found is None:
+            continue
+        why = restart.fatal(found, policy, draft.restarts)
+        if why:
+            return _fail(view, draft, found, why)
+        return draft.restart(gang, found)
+    return None
+
+
+def _candidates(view: JobView, gang: Gang) -> list[Failure]:
+    """Failures of a gang's present attempt, leaving out what the policy ignores.
+
+    Once the first of them is on record its pods are taken down, and pods that are taken down no longer
+    count.
+    """
+    known = view.incident(gang)
+    seen = [*gang.reported(gang.attempt, view.now), known] if known else gang.failures(view.now)
+    policy = view.job.spec.failure_policy
+    return [f for f in seen if restart.action_for(f, policy) is not RuleAction.IGNORE]
+
+
+def _refine(view: JobView, draft: Draft) -> None:
+    """Correct the root cause of the restart under way when an earlier failure comes to light.
+
+    Kubelets report seconds apart, so the first failure seen need not be the first that happened.
+    """
+    for gang in view.gangs:
+        last = view.status.last_failure
+        if last is None or last.attempt != gang.attempt - 1 or last.slice not in (*gang.slices, None):
+            continue
+        earlier = failures.root(gang.reported(last.attempt, view.now))
+        if earlier is not None and failures.earlier(earlier, last):
+            draft.correct(last, earlier)
+
+
+def _fail(view: JobView, draft: Draft, found: Failure, why: str) -> Plan:
+    """End the job, once its pods have had the time to say which of them failed first."""
+    known = view.status.last_failure
+    recorded = known is not None and any(view.incident(gang) for gang in view.gangs)
+    draft.record(found)
+    if not recorded:
+        return draft.plan()
+    running = [pod for pod in view.pods if not pod.finished]
+    window = timedelta(seconds=view.job.spec.failure_policy.coalesce_seconds)
+    left = (found.time + window - view.now).total_seconds() if found.time else 0.0
+    if running and left > 0:
+        draft.requeue(left)
+        return draft.plan(deletes=deletes(running))
+    return draft.fail(why, _why(view, found, why))
+
+
+def _why(view: JobView, found: Failure, why: str) -> str:
+    text = describe(found)
+    if why == restart.BY_BUDGET:
+        return f"{text}; all of maxRestarts={view.job.spec.failure_policy.max_restarts} are used up"
+    return f"{text}; a rule of failurePolicy ends the job"
+
+
+def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
+    """Make what is missing, remove what is left over, and say how far things are."""
+    factory = PodFactory(view.job, view.spec, settings)
+    applies, creates = _service(view)
+    pods: list[Manifest] = []
+    conflicts: set[str] = set()
+    overrides: set[str] = set()
+    for gang in view.gangs:
+        for member in [] if gang.stale or view.strangers else gang.absent:
+            built = (
+                factory.head(gang.attempt)
+                if member.slice_index is None or member.host is None
+                else factory.worker(member.slice_index, member.host, gang.attempt)
+            )
+            pods.append(built.manifest)
+            conflicts.update(built.conflicts)
+            overrides.update(built.overrides)
+    draft.progress(sorted(conflicts), sorted(overrides), _hold(view, factory))
+    return draft.plan(
+        applies=applies,
+        deletes=deletes(view.stale),
+        creates=() if conflicts else (*creates, *pods),
+    )
+
+
+def _service(view: JobView) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
+    """The headless Service, as manifests to apply (ours, but changed) and to create (absent)."""
+    meta = view.job.metadata
+    desired = services.headless_service(
+        view.spec.subdomain, meta.namespace, view.selector, owner_reference(view.job)
+    )
+    actual = view.snapshot.services.get(view.spec.subdomain)
+    if actual is None or actual.metadata.owner_uid != meta.uid:
+        return (), (desired,)
+    return (() if services.in_order(desired, actual) else (desired,)), ()
+
+
+def _hold(view: JobView, factory: PodFactory) -> pending.Hold | None:
+    """The first thing that keeps the job from running."""
+    current = [pod for gang in view.gangs for pod in gang.current]
+    return (
+        pending.refused(view.snapshot.refusal)
+        or pending.foreign_pods(view.strangers)
+        or pending.waiting_for_old(view.stale, view.now)
+        or pending.image_pull(current)
+        or pending.unschedulable(current, view.snapshot.nodes, factory.node_selector())
+    )

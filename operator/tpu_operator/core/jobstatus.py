@@ -1,0 +1,262 @@
+"""The next status of a TPUJob, drafted while the decision about it is made and written once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tpu_operator.api import (
+    BlockedReason,
+    ConditionType,
+    Hosts,
+    Pending,
+    SliceState,
+    SliceStatus,
+    TPUJobStatus,
+)
+from tpu_operator.core import names, pending, restart
+from tpu_operator.core.conditions import Conditions, job_phase
+from tpu_operator.core.plan import Event, Plan
+from tpu_operator.core.slicegroup import slice_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from tpu_operator.api import Condition, Failure, Restarts, TPUJob
+    from tpu_operator.core.jobview import JobView
+    from tpu_operator.core.pending import Hold
+    from tpu_operator.core.plan import Delete, Manifest
+    from tpu_operator.core.slicegroup import Gang
+
+WARNINGS: Final = frozenset({ConditionType.FAILED, ConditionType.RESTARTING, ConditionType.BLOCKED})
+SUMMED_UP: Final = (ConditionType.FAILED, ConditionType.RESTARTING, ConditionType.BLOCKED)
+"""Conditions that `status.reason` and `status.message` speak of, the first that is true."""
+
+
+class Draft:
+    """Collects what is decided about a job; `plan` turns it into a Plan.
+
+    Args:
+        view: the job as it is.
+    """
+
+    def __init__(self, view: JobView) -> None:
+        self._view = view
+        meta = view.job.metadata
+        self.conditions = Conditions(view.status.conditions, meta.generation, view.now)
+        self.restarts: Restarts = view.status.restarts
+        self._last_failure = view.status.last_failure
+        self._changes: dict[str, Any] = {}
+        self._bumped: dict[int, SliceState] = {}
+        self._failures: dict[int, Failure] = {}
+        self._final: SliceState | None = None
+        self._hold: Hold | None = None
+        self._requeue: list[float] = []
+
+    def requeue(self, seconds: float) -> None:
+        """Look again after that time at the latest."""
+        self._requeue.append(seconds)
+
+    def record(self, failure: Failure) -> None:
+        """Put the root cause of a gang's failure on record."""
+        self._last_failure = failure
+        if failure.slice is not None:
+            self._failures[failure.slice] = failure
+        if not self.conditions.is_true(ConditionType.RESTARTING):
+            self.conditions.set(ConditionType.READY, False, "HostFailed", describe(failure))
+
+    def correct(self, old: Failure, new: Failure) -> None:
+        """Replace the root cause of the last restart by an earlier failure."""
+        self.restarts = restart.recharge(self.restarts, old, new, self._view.job.spec.failure_policy)
+        self._last_failure = new
+        if new.slice is not None:
+            self._failures[new.slice] = new
+        if self.conditions.is_true(ConditionType.RESTARTING):
+            self.conditions.set(ConditionType.RESTARTING, True, new.cause, describe(new))
+
+    def restart(self, gang: Gang, failure: Failure) -> Plan:
+        """Give up the gang's attempt and go on to the next."""
+        self.restarts = restart.charge(self.restarts, failure, self._view.job.spec.failure_policy)
+        self.record(failure)
+        self._bump([gang], SliceState.RESTARTING)
+        self.conditions.set(ConditionType.RESTARTING, True, failure.cause, describe(failure))
+        self.conditions.set(ConditionType.READY, False, "Restarting", "the next attempt has not started yet")
+        return self.plan()
+
+    def suspend(self, active: list[Gang]) -> None:
+        """Stop, or stay stopped; pods of the gangs that are active become leftovers."""
+        self._bump(active, SliceState.SUSPENDED)
+        self._changes |= {"start_time": None}
+        self._final = SliceState.SUSPENDED
+        self.conditions.set(ConditionType.SUSPENDED, True, "Suspended", "spec.suspend is true")
+        self.conditions.set(ConditionType.READY, False, "Suspended", "spec.suspend is true")
+        for kind in (ConditionType.RESTARTING, ConditionType.BLOCKED):
+            self._clear(kind, "Suspended")
+
+    def succeed(self) -> Plan:
+        """End the job well."""
+        self._final = SliceState.SUCCEEDED
+        self._end(ConditionType.SUCCEEDED, "Completed", "the job has succeeded")
+        return self.plan()
+
+    def fail(self, reason: str, message: str) -> Plan:
+        """End the job badly."""
+        self._final = SliceState.FAILED
+        self._end(ConditionType.FAILED, reason, message)
+        return self.plan()
+
+    def progress(self, conflicts: list[str], overrides: list[str], hold: Hold | None) -> None:
+        """Say how far the present attempt has come, and what holds it up."""
+        gangs = self._view.gangs
+        if self._view.status.start_time is None:
+            self._changes["start_time"] = self._view.now
+        self._clear(ConditionType.SUSPENDED, "Resumed")
+        if not any(gang.absent for gang in gangs):
+            self._clear(ConditionType.RESTARTING, "Restarted")
+        self._set_ready(gangs)
+        if conflicts:
+            hold = pending.Hold(BlockedReason.ENVIRONMENT_CONFLICT, "spec.template: " + "; ".join(conflicts))
+        self._hold = hold
+        if hold is not None:
+            self.conditions.set(ConditionType.BLOCKED, True, hold.reason, hold.message)
+        elif overrides:
+            message = f"the job sets {', '.join(overrides)} itself; its values stand"
+            self.conditions.set(ConditionType.BLOCKED, False, "EnvironmentOverridden", message)
+        elif self.conditions.is_true(ConditionType.BLOCKED):
+            self.conditions.set(ConditionType.BLOCKED, False, "NotBlocked")
+
+    def plan(
+        self,
+        *,
+        applies: Iterable[Manifest] = (),
+        deletes: Iterable[Delete] = (),
+        creates: Iterable[Manifest] = (),
+    ) -> Plan:
+        """The effects given, and the status with the events that its changes are worth."""
+        status = self._status()
+        old = self._view.status
+        return Plan(
+            applies=tuple(applies),
+            deletes=tuple(deletes),
+            creates=tuple(creates),
+            status=status.wire() if status != old else None,
+            events=tuple(_events(old.conditions, status.conditions)),
+            requeue_after=min(self._requeue, default=None),
+        )
+
+    def _bump(self, gangs: Iterable[Gang], state: SliceState) -> None:
+        self._bumped |= {index: state for gang in gangs for index in gang.slices}
+
+    def _clear(self, kind: ConditionType, reason: str) -> None:
+        if self.conditions.is_true(kind):
+            self.conditions.set(kind, False, reason)
+
+    def _end(self, kind: ConditionType, reason: str, message: str) -> None:
+        self._changes["completion_time"] = self._view.now
+        for other in (ConditionType.RESTARTING, ConditionType.BLOCKED):
+            self._clear(other, reason)
+        self.conditions.set(ConditionType.READY, False, reason, message)
+        self.conditions.set(kind, True, reason, message)
+
+    def _set_ready(self, gangs: tuple[Gang, ...]) -> None:
+        if all(gang.ready for gang in gangs):
+            self.conditions.set(ConditionType.READY, True, "AllHostsReady", "all hosts are ready")
+        elif all(gang.scheduled for gang in gangs):
+            self.conditions.set(
+                ConditionType.READY, False, "Starting", "all hosts have nodes, not all are ready"
+            )
+        else:
+            self.conditions.set(ConditionType.READY, False, "Pending", "not all hosts have nodes yet")
+
+    def _status(self) -> TPUJobStatus:
+        slices = [self._slice(gang, index) for gang in self._view.gangs for index in gang.slices]
+        slices.sort(key=lambda s: s.index)
+        desired = len(slices) * self._view.spec.shape.hosts
+        ready = sum(int(s.ready.split("/")[0]) for s in slices)
+        told = next((c for kind in SUMMED_UP if (c := self._true(kind))), None)
+        return self._view.status.model_copy(
+            update={
+                "observed_generation": self._view.job.metadata.generation,
+                "phase": job_phase(self.conditions),
+                "reason": told.reason if told else None,
+                "message": told.message if told else None,
+                "conditions": self.conditions.all(),
+                "ready": f"{ready}/{desired}",
+                "hosts": Hosts(desired=desired, ready=ready),
+                "slices": slices,
+                "restarts": self.restarts,
+                "last_failure": self._last_failure,
+                "pending": self._pending(),
+                **self._changes,
+            }
+        )
+
+    def _true(self, kind: ConditionType) -> Condition | None:
+        return self.conditions.get(kind) if self.conditions.is_true(kind) else None
+
+    def _slice(self, gang: Gang, index: int) -> SliceStatus:
+        hosts = self._view.spec.shape.hosts
+        old = next((s for s in self._view.status.slices if s.index == index), SliceStatus(index=index))
+        failure = self._failures.get(index, old.last_failure)
+        if index in self._bumped:
+            state = self._bumped[index]
+            return SliceStatus(
+                index=index, attempt=gang.attempt + 1, state=state, ready=f"0/{hosts}", last_failure=failure
+            )
+        pods = [pod for pod in gang.current if pod.metadata.labels.get(names.LABEL_SLICE) == str(index)]
+        ready = sum(pod.ready or pod.succeeded for pod in pods)
+        restarting = self.conditions.is_true(ConditionType.RESTARTING) and bool(gang.absent)
+        state = slice_state(pods, hosts, restarting=restarting)
+        return SliceStatus(
+            index=index,
+            attempt=gang.attempt,
+            state=self._final or state,
+            ready=f"{ready}/{hosts}",
+            node_pool=pending.node_pool(pods, self._view.snapshot.nodes) or old.node_pool,
+            last_failure=failure,
+        )
+
+    def _pending(self) -> Pending | None:
+        if self._hold is None:
+            return None
+        old = self._view.status.pending
+        since = old.since if old is not None and old.reason == self._hold.reason else self._view.now
+        return Pending(reason=self._hold.reason, message=self._hold.message, since=since)
+
+
+def refused(job: TPUJob, now: datetime, message: str) -> Plan:
+    """The plan for a spec that cannot be carried out and that admission should have refused."""
+    conditions = Conditions(job.status.conditions, job.metadata.generation, now)
+    conditions.set(ConditionType.BLOCKED, True, BlockedReason.CREATE_REFUSED, message)
+    status = job.status.model_copy(
+        update={
+            "observed_generation": job.metadata.generation,
+            "phase": job_phase(conditions),
+            "reason": BlockedReason.CREATE_REFUSED,
+            "message": message,
+            "conditions": conditions.all(),
+        }
+    )
+    return Plan(
+        status=status.wire() if status != job.status else None,
+        events=tuple(_events(job.status.conditions, status.conditions)),
+    )
+
+
+def describe(failure: Failure) -> str:
+    """A failure in one line for people."""
+    code = f", exit code {failure.exit_code}" if failure.exit_code is not None else ""
+    text = f": {failure.message}" if failure.message else ""
+    return f"{failure.cause} in pod {failure.pod}{code}{text}"
+
+
+def _events(old: Iterable[Condition], new: Iterable[Condition]) -> Iterable[Event]:
+    """An event for each condition that has become true, or is true for another reason now."""
+    before = {condition.type: condition for condition in old}
+    for condition in new:
+        last = before.get(condition.type)
+        was = last is not None and last.status == "True" and last.reason == condition.reason
+        if condition.status == "True" and not was:
+            yield Event(
+                condition.type in WARNINGS, condition.reason, f"{condition.type}: {condition.message}"
+            )

@@ -1,0 +1,160 @@
+"""A TPUJob and its pods, sorted into gangs: what the decisions about it read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpu_operator import catalog
+from tpu_operator.api import ConditionType, Launcher, RestartScope, SliceState
+from tpu_operator.core import names
+from tpu_operator.core.environment import GangSpec
+from tpu_operator.core.slicegroup import Gang, Member, workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from tpu_operator.api import Failure, SliceStatus, TPUJob, TPUJobStatus
+    from tpu_operator.core.snapshot import JobSnapshot, Pod
+
+SEEN_ON_NODES = frozenset({SliceState.STARTING, SliceState.RUNNING, SliceState.SUCCEEDED})
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One TPUJob as decisions see it.
+
+    Attributes:
+        snapshot: what it was made from.
+        now: the time of the decision.
+        spec: its slices.
+        gangs: the gangs that restart as one: all slices together, or each of them, and the head.
+        strangers: pods with names that we need and owners that we are not.
+    """
+
+    snapshot: JobSnapshot
+    now: datetime
+    spec: GangSpec
+    gangs: tuple[Gang, ...]
+    strangers: tuple[Pod, ...]
+
+    @property
+    def job(self) -> TPUJob:
+        """The job."""
+        return self.snapshot.job
+
+    @property
+    def status(self) -> TPUJobStatus:
+        """The status that was last written."""
+        return self.snapshot.job.status
+
+    @property
+    def pods(self) -> list[Pod]:
+        """All pods of the job, of any attempt."""
+        return [pod for gang in self.gangs for pod in gang.pods.values()]
+
+    @property
+    def stale(self) -> list[Pod]:
+        """Pods of other attempts than the present one."""
+        return [pod for gang in self.gangs for pod in gang.stale]
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Labels that all pods of the job share."""
+        return {names.LABEL_JOB: self.job.metadata.name}
+
+    @property
+    def ended(self) -> datetime | None:
+        """When the job finished, None while it has not."""
+        final = {ConditionType.SUCCEEDED, ConditionType.FAILED}
+        times = [
+            c.last_transition_time for c in self.status.conditions if c.type in final and c.status == "True"
+        ]
+        return times[0] if times else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job has succeeded or failed, for good."""
+        return self.ended is not None
+
+    @property
+    def leader(self) -> Pod | None:
+        """The head, or else host 0 of slice 0, of the present attempt."""
+        meta = self.job.metadata
+        name = names.head_name(meta.name) if self.job.spec.head else names.worker_name(meta.name, 0, 0)
+        return next((pod for gang in self.gangs for pod in gang.current if pod.name == name), None)
+
+    def incident(self, gang: Gang) -> Failure | None:
+        """The failure on record for the gang's present attempt."""
+        last = self.status.last_failure
+        names_of_gang = {member.name for member in gang.members}
+        return last if last and last.attempt == gang.attempt and last.pod in names_of_gang else None
+
+
+def observe(snapshot: JobSnapshot, now: datetime) -> JobView:
+    """Sort a job's pods into gangs.
+
+    Raises:
+        CatalogError: `spec.tpu` names no shape that the catalog can make sense of.
+    """
+    job = snapshot.job
+    spec = gang_spec(job)
+    ours = {name: pod for name, pod in snapshot.pods.items() if pod.metadata.owner_uid == job.metadata.uid}
+    gangs = tuple(_gang(job, members, ours) for members in _memberships(job, spec))
+    wanted = {member.name for gang in gangs for member in gang.members}
+    strangers = [pod for name, pod in snapshot.pods.items() if name in wanted and name not in ours]
+    return JobView(snapshot, now, spec, gangs, tuple(strangers))
+
+
+def gang_spec(job: TPUJob) -> GangSpec:
+    """The slices that a job asks for.
+
+    Raises:
+        CatalogError: `spec.tpu` names no shape that the catalog can make sense of.
+    """
+    tpu, run, meta = job.spec.tpu, job.spec.run, job.metadata
+    shape = catalog.resolve(tpu.accelerator, tpu.topology, tpu.chips_per_host)
+    each_device = run.launcher is Launcher.TORCHRUN
+    return GangSpec(
+        kind="TPUJob",
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        shape=shape,
+        num_slices=tpu.slices,
+        subdomain=_subdomain(job),
+        launcher=run.launcher,
+        processes_per_host=run.processes_per_host or (shape.devices_per_host if each_device else 1),
+    )
+
+
+def _subdomain(job: TPUJob) -> str:
+    """Name of the headless Service: the job's, unless the template chooses another subdomain."""
+    chosen = ((job.spec.template or {}).get("spec") or {}).get("subdomain")
+    return chosen if isinstance(chosen, str) and chosen else job.metadata.name
+
+
+def _memberships(job: TPUJob, spec: GangSpec) -> list[tuple[Member, ...]]:
+    """Members of each gang."""
+    name, hosts = job.metadata.name, spec.shape.hosts
+    head = (Member(names.head_name(name)),) if job.spec.head else ()
+    if job.spec.failure_policy.restart_scope == RestartScope.SLICE:
+        slices = [workers(name, (index,), hosts) for index in range(spec.num_slices)]
+        return [slices[0] + head, *slices[1:]]
+    return [workers(name, range(spec.num_slices), hosts) + head]
+
+
+def _gang(job: TPUJob, members: tuple[Member, ...], ours: dict[str, Pod]) -> Gang:
+    pods = {member.name: ours[member.name] for member in members if member.name in ours}
+    slices = {member.slice_index for member in members}
+    recorded = [s for s in job.status.slices if s.index in slices]
+    # A status that was lost, by a restore from backup for instance, is read off the pods again.
+    attempt = max(_attempts(recorded, pods.values()), default=0)
+    started = bool(recorded) and all(s.state in SEEN_ON_NODES for s in recorded)
+    return Gang(members, attempt, pods, started)
+
+
+def _attempts(recorded: Iterable[SliceStatus], pods: Iterable[Pod]) -> Iterable[int]:
+    yield from (s.attempt for s in recorded)
+    yield from (pod.attempt for pod in pods)

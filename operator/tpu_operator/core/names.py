@@ -1,0 +1,57 @@
+"""Names, labels and ports that the operator, the launcher and the users' tools agree on.
+
+One function per name: a name that is built in two places will one day differ in two places.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tpu_operator.api import GROUP
+
+FIELD_MANAGER: Final = "tpu-operator"
+PREFIX: Final = f"{GROUP}/"
+
+LABEL_JOB: Final = PREFIX + "job"
+LABEL_COMPONENT: Final = PREFIX + "component"
+LABEL_SLICE: Final = PREFIX + "slice"
+LABEL_HOST: Final = PREFIX + "host"
+LABEL_SLICE_ID: Final = PREFIX + "slice-id"
+"""Unique in the cluster, so that a slice can keep every other slice out of its node pool."""
+LABEL_ATTEMPT: Final = PREFIX + "attempt"
+
+WORKER: Final = "worker"
+HEAD: Final = "head"
+MAIN_CONTAINER: Final = "main"
+
+TPU_RESOURCE: Final = "google.com/tpu"
+NODE_ACCELERATOR: Final = "cloud.google.com/gke-tpu-accelerator"
+NODE_TOPOLOGY: Final = "cloud.google.com/gke-tpu-topology"
+NODE_CHIPS: Final = "cloud.google.com/gke-accelerator-count"
+NODE_POOL: Final = "cloud.google.com/gke-nodepool"
+
+LAUNCHER_PORT: Final = 8090
+PROCESS_PORT: Final = 8476
+MASTER_PORT: Final = 29500
+SLICEBUILDER_PORT: Final = 8070
+MEGASCALE_PORT: Final = 8080
+
+
+def worker_name(job: str, slice_index: int, host: int) -> str:
+    """Pod name of one host; also its hostname."""
+    return f"{job}-{slice_index}-{host}"
+
+
+def head_name(job: str) -> str:
+    """Pod name of the optional CPU head."""
+    return f"{job}-head"
+
+
+def slice_name(job: str, slice_index: int) -> str:
+    """Unique name of one slice, the value of TPU_NAME."""
+    return f"{job}-{slice_index}"
+
+
+def dns_name(pod: str, subdomain: str) -> str:
+    """Name by which pods of the same namespace reach a pod through the headless Service."""
+    return f"{pod}.{subdomain}"

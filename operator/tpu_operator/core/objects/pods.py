@@ -1,0 +1,323 @@
+"""Pods of a TPUJob: one per host of each slice, and the optional CPU head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tpu_operator.api import API_VERSION
+from tpu_operator.core import names
+from tpu_operator.core.environment import GangSpec, Place, overridden, tpu_environment, with_defaults
+from tpu_operator.core.objects.merge import merge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpu_operator.api import Capacity, TPUJob
+    from tpu_operator.core.plan import Manifest
+    from tpu_operator.core.settings import PodSettings
+
+LAUNCHER_DIR: Final = "/tpu-operator"
+LAUNCHER_FILE: Final = "/usr/local/share/tpu-operator/tpu-launch.pyz"
+CACHE_DIR: Final = "/var/cache/tpu-operator"
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltPod:
+    """A pod, and what in the user's template stands against what we need.
+
+    Attributes:
+        manifest: the pod, complete.
+        conflicts: fields that the template sets to values under which the pod could not do its work.
+        overrides: variables of ours that the user has set differently; the user's values stand.
+    """
+
+    manifest: Manifest
+    conflicts: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodFactory:
+    """Builds the pods of one TPUJob.
+
+    Attributes:
+        job: the job.
+        gang: its slices.
+        settings: the installation's choices.
+    """
+
+    job: TPUJob
+    gang: GangSpec
+    settings: PodSettings
+
+    def worker(self, slice_index: int, host: int, attempt: int) -> BuiltPod:
+        """The pod of one host."""
+        name = names.worker_name(self.job.metadata.name, slice_index, host)
+        labels = self._labels(names.WORKER, attempt) | {
+            names.LABEL_SLICE: str(slice_index),
+            names.LABEL_HOST: str(host),
+            names.LABEL_SLICE_ID: self._slice_id(slice_index),
+        }
+        base = self._pod(name, labels, self._worker_spec(slice_index))
+        pod = merge(base, _template(self.job.spec.template))
+        place = Place(slice_index, host, attempt)
+        overrides = self._add_environment(pod["spec"], place)
+        return BuiltPod(pod, _conflicts(base, pod), overrides)
+
+    def head(self, attempt: int) -> BuiltPod:
+        """The CPU pod of `spec.head`: ours in name and life, the user's in content."""
+        base = self._pod(names.head_name(self.job.metadata.name), self._labels(names.HEAD, attempt), {})
+        pod = merge(base, _template(self.job.spec.head))
+        return BuiltPod(pod, _conflicts(base, pod))
+
+    def _labels(self, component: str, attempt: int) -> dict[str, str]:
+        return {
+            names.LABEL_JOB: self.job.metadata.name,
+            names.LABEL_COMPONENT: component,
+            names.LABEL_ATTEMPT: str(attempt),
+        }
+
+    def _pod(self, name: str, labels: Mapping[str, str], spec: Manifest) -> Manifest:
+        common = {
+            "restartPolicy": "Never",
+            "hostname": name,
+            "subdomain": self.gang.subdomain,
+            "enableServiceLinks": False,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": self.job.metadata.namespace,
+                "labels": dict(labels),
+                "ownerReferences": [owner_reference(self.job)],
+            },
+            "spec": common | spec,
+        }
+
+    def _worker_spec(self, slice_index: int) -> Manifest:
+        scheduling = self.job.spec.scheduling
+        spec: Manifest = {
+            "automountServiceAccountToken": False,
+            "nodeSelector": self.node_selector(),
+            "tolerations": [{"key": names.TPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}],
+            "containers": [self._main_container()],
+            "volumes": [
+                {"name": "dshm", "emptyDir": {"medium": "Memory"}},
+                {"name": "tmp", "emptyDir": {}},
+            ],
+        }
+        if scheduling.priority_class_name:
+            spec["priorityClassName"] = scheduling.priority_class_name
+        if scheduling.placement == "Exclusive" and self.gang.shape.hosts > 1:
+            spec["affinity"] = self._affinity(slice_index)
+        if self._foreign_image():
+            self._add_launcher(spec)
+        self._add_compile_cache(spec)
+        return spec
+
+    def node_selector(self) -> dict[str, str]:
+        """Labels of the nodes that the workers need."""
+        shape = self.gang.shape
+        return {
+            names.NODE_ACCELERATOR: shape.accelerator,
+            names.NODE_TOPOLOGY: shape.topology,
+            names.NODE_CHIPS: str(shape.chips_per_host),
+        } | _capacity_selector(self.job.spec.tpu.capacity)
+
+    def _main_container(self) -> Manifest:
+        run = self.job.spec.run
+        chips = {names.TPU_RESOURCE: str(self.gang.shape.chips_per_host)}
+        container: Manifest = {
+            "name": names.MAIN_CONTAINER,
+            "image": run.image or self.settings.runtime_image,
+            "command": [*self._launch_command(), *run.command],
+            "env": [env.wire() for env in run.env],
+            "resources": merge({"requests": chips, "limits": chips}, _resources(self.job)),
+            "ports": [{"name": "launcher", "containerPort": names.LAUNCHER_PORT, "protocol": "TCP"}],
+            "readinessProbe": {
+                "httpGet": {"path": "/readyz", "port": names.LAUNCHER_PORT},
+                "periodSeconds": 2,
+            },
+            "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
+        }
+        optional = {"args": run.args, "workingDir": run.working_dir}
+        return container | {key: value for key, value in optional.items() if value}
+
+    def _foreign_image(self) -> bool:
+        """Whether the main container runs an image that does not bring the launcher along."""
+        main: Manifest = next(
+            (c for c in _containers(_template(self.job.spec.template)) if c["name"] == names.MAIN_CONTAINER),
+            {},
+        )
+        image = main.get("image") or self.job.spec.run.image
+        return image not in {None, self.settings.runtime_image}
+
+    def _launch_command(self) -> list[str]:
+        if self._foreign_image():
+            return ["python3", f"{LAUNCHER_DIR}/tpu-launch.pyz", "--"]
+        return ["tpu-launch", "--"]
+
+    def _add_launcher(self, spec: Manifest) -> None:
+        mount = {"name": "tpu-operator", "mountPath": LAUNCHER_DIR}
+        spec["volumes"].append({"name": "tpu-operator", "emptyDir": {}})
+        spec["containers"][0]["volumeMounts"].append(mount)
+        spec["initContainers"] = [
+            {
+                "name": "tpu-launch",
+                "image": self.settings.launcher_image,
+                "command": ["cp", LAUNCHER_FILE, f"{LAUNCHER_DIR}/"],
+                "volumeMounts": [mount],
+            }
+        ]
+
+    def _add_compile_cache(self, spec: Manifest) -> None:
+        cache = self.job.spec.run.compile_cache
+        if cache is None:
+            return
+        main = spec["containers"][0]
+        if cache.persistent_volume_claim or cache.host_path:
+            source: Manifest = (
+                {"persistentVolumeClaim": {"claimName": cache.persistent_volume_claim}}
+                if cache.persistent_volume_claim
+                else {"hostPath": {"path": cache.host_path, "type": "DirectoryOrCreate"}}
+            )
+            spec["volumes"].append({"name": "compile-cache", **source})
+            main["volumeMounts"].append({"name": "compile-cache", "mountPath": CACHE_DIR})
+        root = cache.uri or CACHE_DIR
+        ours = {"TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT": root, "JAX_COMPILATION_CACHE_DIR": root}
+        main["env"] = with_defaults(main["env"], ours)
+
+    def _affinity(self, slice_index: int) -> Manifest:
+        """One slice in one node pool, one pool for one slice: what makes the chips' links a torus."""
+        mine: Manifest = {
+            "key": names.LABEL_SLICE_ID,
+            "operator": "In",
+            "values": [self._slice_id(slice_index)],
+        }
+        others = [mine | {"operator": "NotIn"}, {"key": names.LABEL_SLICE_ID, "operator": "Exists"}]
+        return {
+            "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_pool_term([mine])]},
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_pool_term(others)]},
+        }
+
+    def _slice_id(self, slice_index: int) -> str:
+        return f"{self.job.metadata.uid}-{slice_index}"
+
+    def _add_environment(self, spec: Manifest, place: Place) -> tuple[str, ...]:
+        """Give every TPU container its variables; returns those that the user has set otherwise."""
+        tpu = [container for container in spec["containers"] if _requests_tpu(container)]
+        ports = _process_ports(tpu, self.gang.processes_per_host)
+        overrides: set[str] = set()
+        for index, container in enumerate(tpu):
+            here = replace(place, container=index, containers=len(tpu), process_ports=ports)
+            overrides |= self._set_environment(container, here)
+        for container in filter(_requests_tpu, spec.get("initContainers", ())):
+            here = replace(place, process_ports=ports[:1] or (names.PROCESS_PORT,))
+            overrides |= self._set_environment(container, here)
+        return tuple(sorted(overrides))
+
+    def _set_environment(self, container: Manifest, place: Place) -> set[str]:
+        ours = tpu_environment(self.gang, place, self.settings)
+        user = container.get("env", [])
+        container["env"] = with_defaults(user, ours)
+        return set(overridden(user, ours))
+
+
+def owner_reference(job: TPUJob) -> Manifest:
+    """The reference by which Kubernetes' garbage collector deletes a child with its job."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TPUJob",
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _template(template: Mapping[str, Any] | None) -> Manifest:
+    """The parts of a PodTemplateSpec that a pod takes over."""
+    template = template or {}
+    metadata = {
+        key: template["metadata"][key]
+        for key in ("labels", "annotations")
+        if key in template.get("metadata", {})
+    }
+    spec = template.get("spec") or {}
+    return ({"metadata": metadata} if metadata else {}) | ({"spec": spec} if spec else {})
+
+
+def _containers(template: Manifest) -> list[Manifest]:
+    return list(template.get("spec", {}).get("containers", []))
+
+
+def _resources(job: TPUJob) -> Manifest:
+    return {key: value for key, value in job.spec.run.resources.wire().items() if value}
+
+
+def _capacity_selector(capacity: Capacity | None) -> dict[str, str]:
+    """Node labels by which GKE tells one kind of capacity from another."""
+    if capacity is None:
+        return {}
+    wanted = {
+        "cloud.google.com/gke-spot": "true" if capacity.spot else None,
+        "cloud.google.com/gke-flex-start": "true" if capacity.flex_start else None,
+        "cloud.google.com/reservation-name": capacity.reservation,
+        "autoscaling.gke.io/provisioning-request": capacity.provisioning_request,
+        names.NODE_POOL: capacity.node_pool,
+    }
+    return {key: value for key, value in wanted.items() if value}
+
+
+def _pool_term(expressions: list[Manifest]) -> Manifest:
+    return {
+        "topologyKey": names.NODE_POOL,
+        "labelSelector": {"matchExpressions": expressions},
+        "namespaceSelector": {},
+    }
+
+
+def _requests_tpu(container: Mapping[str, Any]) -> bool:
+    resources = container.get("resources") or {}
+    return any(names.TPU_RESOURCE in (resources.get(kind) or {}) for kind in ("limits", "requests"))
+
+
+def _process_ports(tpu_containers: list[Manifest], processes_per_host: int) -> tuple[int, ...]:
+    """A port for each process of a host; with several TPU containers each holds one process.
+
+    A TPU_PROCESS_PORT that the user gave a container stands.
+    """
+    if len(tpu_containers) <= 1:
+        return tuple(names.PROCESS_PORT + i for i in range(processes_per_host))
+    return tuple(_user_port(c) or names.PROCESS_PORT + i for i, c in enumerate(tpu_containers))
+
+
+def _user_port(container: Manifest) -> int | None:
+    value = next((e.get("value") for e in container.get("env", []) if e["name"] == "TPU_PROCESS_PORT"), None)
+    return int(value) if value and value.isdecimal() else None
+
+
+def _conflicts(base: Manifest, pod: Manifest) -> tuple[str, ...]:
+    """Fields in which the merged pod has lost what it needs to be a member of its gang."""
+    checks: dict[str, tuple[str, ...]] = {
+        "spec.restartPolicy": ("spec", "restartPolicy"),
+        "spec.hostname": ("spec", "hostname"),
+    }
+    checks |= {f"metadata.labels[{key}]": ("metadata", "labels", key) for key in base["metadata"]["labels"]}
+    selector = base["spec"].get("nodeSelector", {})
+    checks |= {f"spec.nodeSelector[{key}]": ("spec", "nodeSelector", key) for key in selector}
+    wanted = {field: (_get(base, path), _get(pod, path)) for field, path in checks.items()}
+    return tuple(
+        f"{field} is {found!r} in the template, the operator needs {need!r}"
+        for field, (need, found) in wanted.items()
+        if need != found
+    )
+
+
+def _get(manifest: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        manifest = (manifest or {}).get(key)
+    return manifest

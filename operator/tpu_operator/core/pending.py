@@ -1,0 +1,105 @@
+"""Why a gang does not run yet: the first reason that a person can do something about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from tpu_operator.api import BlockedReason
+from tpu_operator.core import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from tpu_operator.core.snapshot import Node, Pod
+
+PULL_ERRORS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+STUCK_AFTER: Final = timedelta(seconds=30)
+"""How long past its grace period a pod may take to go before it is called stuck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What holds a job up."""
+
+    reason: BlockedReason
+    message: str
+
+
+def refused(message: str) -> Hold | None:
+    """A child that the API server would not create."""
+    return Hold(BlockedReason.CREATE_REFUSED, message) if message else None
+
+
+def waiting_for_old(stale: Iterable[Pod], now: datetime) -> Hold | None:
+    """Leftovers of an old attempt that do not go away."""
+    stuck = [
+        pod
+        for pod in stale
+        if pod.metadata.deletion_timestamp and now - pod.metadata.deletion_timestamp > STUCK_AFTER
+    ]
+    if not stuck:
+        return None
+    nodes = ", ".join(f"{pod.name} on node {pod.spec.node_name or '(none)'}" for pod in stuck[:3])
+    return Hold(
+        BlockedReason.WAITING_FOR_OLD_PODS,
+        f"{len(stuck)} pods of an earlier attempt do not terminate: {nodes}; "
+        "look at their finalizers and nodes",
+    )
+
+
+def image_pull(pods: Iterable[Pod]) -> Hold | None:
+    """Containers whose image cannot be had."""
+    for pod in pods:
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+            waiting = status.state.waiting
+            if waiting and waiting.reason in PULL_ERRORS:
+                message = f"container {status.name} of pod {pod.name}: {waiting.reason}: {waiting.message}"
+                return Hold(BlockedReason.IMAGE_PULL_FAILED, message)
+    return None
+
+
+def unschedulable(pods: Iterable[Pod], nodes: Mapping[str, Node], selector: Mapping[str, str]) -> Hold | None:
+    """Pods for which the scheduler finds no node, and whether the cluster has any of the kind at all."""
+    waiting = [
+        (pod, condition)
+        for pod in pods
+        if (condition := pod.condition("PodScheduled"))
+        and condition.status == "False"
+        and condition.reason == "Unschedulable"
+    ]
+    if not waiting:
+        return None
+    pod, condition = waiting[0]
+    if not any(selector.items() <= node.metadata.labels.items() for node in nodes.values()):
+        wanted = ", ".join(
+            f"{key.removeprefix('cloud.google.com/')}={value}" for key, value in selector.items()
+        )
+        return Hold(BlockedReason.NO_MATCHING_NODES, f"no node has the labels {wanted}")
+    return Hold(
+        BlockedReason.UNSCHEDULABLE,
+        f"{len(waiting)} pods wait for nodes; the scheduler says of {pod.name}: {condition.message}",
+    )
+
+
+def foreign_pods(pods: Iterable[Pod]) -> Hold | None:
+    """Pods that bear our names but belong to somebody else, often to a deleted job of the same name."""
+    found = [pod.name for pod in pods]
+    if not found:
+        return None
+    return Hold(
+        BlockedReason.WAITING_FOR_OLD_PODS,
+        f"pods {', '.join(found[:3])} exist and belong to another owner; they have to go first",
+    )
+
+
+def node_pool(pods: Iterable[Pod], nodes: Mapping[str, Node]) -> str | None:
+    """The node pool in which a slice's pods are; None while that is not one pool."""
+    pools = {
+        nodes[pod.spec.node_name].metadata.labels.get(names.NODE_POOL)
+        for pod in pods
+        if pod.spec.node_name in nodes
+    }
+    return pools.pop() if len(pools) == 1 else None

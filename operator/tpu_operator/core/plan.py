@@ -1,0 +1,60 @@
+"""What to do about one object: data, carried out by the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete one object, and only that incarnation of it.
+
+    Attributes:
+        kind: "Pod", "Service" or one of our kinds.
+        namespace: where it is.
+        name: its name.
+        uid: precondition; a successor of the same name is left alone.
+        grace_seconds: None for the object's own grace period.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    grace_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something a person watching the object wants to read."""
+
+    warning: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Effects in the order they are carried out: applies, deletes, creates, status, events.
+
+    Attributes:
+        applies: objects for server-side apply.
+        deletes: objects to delete.
+        creates: pods to create; one that exists already is left as it is.
+        status: the whole new status, or None to leave it.
+        events: written once the status is.
+        requeue_after: seconds until the decision changes by the passing of time alone.
+    """
+
+    applies: tuple[Manifest, ...] = ()
+    deletes: tuple[Delete, ...] = ()
+    creates: tuple[Manifest, ...] = ()
+    status: Mapping[str, Any] | None = None
+    events: tuple[Event, ...] = ()
+    requeue_after: float | None = None

@@ -1,0 +1,71 @@
+"""What a failure leads to: the failure policy, as pure functions of the failure and what was used up."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from tpu_operator.api import RuleAction
+from tpu_operator.core.failures import COUNTED
+
+if TYPE_CHECKING:
+    from tpu_operator.api import Failure, FailurePolicy, FailureRule, Restarts
+
+BY_RULE: Final = "FailureRule"
+BY_BUDGET: Final = "MaxRestartsReached"
+
+
+def action_for(failure: Failure, policy: FailurePolicy) -> RuleAction:
+    """The action of the first rule that matches, or else the default for the failure's cause."""
+    for rule in policy.rules:
+        if _matches(rule, failure):
+            return rule.action
+    return RuleAction.RESTART if failure.cause in COUNTED else RuleAction.RESTART_UNCOUNTED
+
+
+def counts(failure: Failure, policy: FailurePolicy) -> bool:
+    """Whether restarting after this failure uses up one of `maxRestarts`."""
+    return action_for(failure, policy) is RuleAction.RESTART
+
+
+def fatal(failure: Failure, policy: FailurePolicy, used: Restarts) -> str:
+    """Why this failure ends the job, as the reason of its Failed condition; empty when it does not."""
+    action = action_for(failure, policy)
+    if action is RuleAction.FAIL_JOB:
+        return BY_RULE
+    if action is RuleAction.RESTART and used.counted >= policy.max_restarts:
+        return BY_BUDGET
+    return ""
+
+
+def charge(used: Restarts, failure: Failure, policy: FailurePolicy) -> Restarts:
+    """The restarts after one more."""
+    counted = used.counted + int(counts(failure, policy))
+    by_cause = used.by_cause | {failure.cause: used.by_cause.get(failure.cause, 0) + 1}
+    return used.model_copy(update={"total": used.total + 1, "counted": counted, "by_cause": by_cause})
+
+
+def recharge(used: Restarts, old: Failure, new: Failure, policy: FailurePolicy) -> Restarts:
+    """The restarts after it has turned out that the last one had another root cause."""
+    counted = used.counted - int(counts(old, policy)) + int(counts(new, policy))
+    by_cause = used.by_cause | {old.cause: used.by_cause.get(old.cause, 1) - 1}
+    by_cause |= {new.cause: by_cause.get(new.cause, 0) + 1}
+    kept = {cause: count for cause, count in by_cause.items() if count > 0}
+    return used.model_copy(update={"counted": max(0, counted), "by_cause": kept})
+
+
+def _matches(rule: FailureRule, failure: Failure) -> bool:
+    """Whether every condition that the rule states holds."""
+    return (
+        (not rule.on_causes or failure.cause in rule.on_causes)
+        and (not rule.on_exit_codes or failure.exit_code in rule.on_exit_codes)
+        and (not rule.on_message or _found(rule.on_message, failure.message or ""))
+    )
+
+
+def _found(pattern: str, text: str) -> bool:
+    """Whether the pattern occurs; one that is no regular expression is taken literally."""
+    try:
+        return re.search(pattern, text) is not None
+    except re.error:
+        return pattern in text

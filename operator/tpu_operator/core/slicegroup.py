@@ -1,0 +1,134 @@
+"""One gang of pods: the slices that start, fail and restart together.
+
+The attempt number is the whole protocol. A decision to restart is only ever the status saying `attempt + 1`;
+pods that carry another attempt are then leftovers, deleted on sight, and no pod of the new attempt is made
+while one of them is there, since it may still hold the chips. A crash of the operator at any point leaves
+something from which the next pass goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpu_operator.api import Cause, SliceState
+from tpu_operator.core import failures, names
+from tpu_operator.core.plan import Delete
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from tpu_operator.api import Failure
+    from tpu_operator.core.snapshot import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod that the gang should have.
+
+    Attributes:
+        name: name of the pod.
+        slice_index: its slice; None for the head.
+        host: its host in the slice; None for the head.
+    """
+
+    name: str
+    slice_index: int | None = None
+    host: int | None = None
+
+
+def workers(job: str, slices: Iterable[int], hosts: int) -> tuple[Member, ...]:
+    """The hosts of some slices, in order."""
+    return tuple(Member(names.worker_name(job, s, h), s, h) for s in slices for h in range(hosts))
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """A gang as it is.
+
+    Attributes:
+        members: the pods that it should have.
+        attempt: the attempt that its pods should carry.
+        pods: its pods of any attempt, by name.
+        started: whether all of its pods of this attempt have been seen on nodes; from then on a pod that is
+            gone was taken away, before that it only has not been made.
+    """
+
+    members: tuple[Member, ...]
+    attempt: int
+    pods: Mapping[str, Pod]
+    started: bool
+
+    @property
+    def slices(self) -> tuple[int, ...]:
+        """Indexes of its slices, ascending."""
+        return tuple(sorted({m.slice_index for m in self.members if m.slice_index is not None}))
+
+    @property
+    def stale(self) -> list[Pod]:
+        """Leftovers of other attempts."""
+        return [pod for pod in self.pods.values() if pod.attempt != self.attempt]
+
+    @property
+    def current(self) -> list[Pod]:
+        """Pods of this attempt."""
+        return [pod for pod in self.pods.values() if pod.attempt == self.attempt]
+
+    @property
+    def absent(self) -> list[Member]:
+        """Members without a pod of this attempt."""
+        return [m for m in self.members if not self._has(m)]
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether every member ended well."""
+        return not self.absent and all(pod.succeeded for pod in self.current)
+
+    @property
+    def ready(self) -> bool:
+        """Whether every member is ready, or done already."""
+        return not self.absent and all(pod.ready or pod.succeeded for pod in self.current)
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether every member has a node."""
+        return not self.absent and all(pod.spec.node_name for pod in self.current)
+
+    def _has(self, member: Member) -> bool:
+        pod = self.pods.get(member.name)
+        return pod is not None and pod.attempt == self.attempt
+
+    def failures(self, now: datetime) -> list[Failure]:
+        """All failures of this attempt that can be seen."""
+        seen = [failure for pod in self.current if (failure := failures.failure_of(pod, now))]
+        if not self.started:
+            return seen
+        gone = [failures.missing(m.name, m.slice_index, m.host, self.attempt, now) for m in self.absent]
+        return seen + gone
+
+    def reported(self, attempt: int, now: datetime) -> list[Failure]:
+        """Failures of an attempt that processes died of, leaving out pods that were merely taken away."""
+        pods = [pod for pod in self.pods.values() if pod.attempt == attempt and pod.failed]
+        found = [failure for pod in pods if (failure := failures.failure_of(pod, now))]
+        return [failure for failure in found if failure.cause != Cause.POD_DELETED]
+
+
+def deletes(pods: Iterable[Pod]) -> tuple[Delete, ...]:
+    """Deletions of those pods that have not been asked to go yet."""
+    return tuple(
+        Delete("Pod", pod.metadata.namespace, pod.name, pod.metadata.uid) for pod in pods if not pod.deleting
+    )
+
+
+def slice_state(pods: list[Pod], hosts: int, *, restarting: bool) -> SliceState:
+    """One word for a slice, from its pods of the present attempt."""
+    if restarting:
+        return SliceState.RESTARTING
+    if len(pods) < hosts or not all(pod.spec.node_name for pod in pods):
+        return SliceState.PENDING
+    if all(pod.succeeded for pod in pods):
+        return SliceState.SUCCEEDED
+    if all(pod.ready or pod.succeeded for pod in pods):
+        return SliceState.RUNNING
+    return SliceState.STARTING

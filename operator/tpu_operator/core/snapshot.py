@@ -1,0 +1,239 @@
+"""What a decision sees: small typed views of the cluster's objects.
+
+Each view names only the fields that some decision reads. The informer decodes straight into them and
+drops the rest, which is what keeps memory flat with ten thousand pods.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tpu_operator.core import names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpu_operator.api import TPUJob
+
+
+class View(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Base of all views: immutable, decoded from Kubernetes' camelCase."""
+
+
+class OwnerReference(View, frozen=True):
+    """Who owns an object."""
+
+    uid: str = ""
+    controller: bool = False
+
+
+class Metadata(View, frozen=True):
+    """The part of ObjectMeta that decisions read."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = "0"
+    generation: int = 0
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int = 0
+    owner_references: list[OwnerReference] = msgspec.field(default_factory=list)
+
+    @property
+    def owner_uid(self) -> str:
+        """UID of the controlling owner, empty when there is none."""
+        return next((o.uid for o in self.owner_references if o.controller), "")
+
+
+class Terminated(View, frozen=True):
+    """How a container ended."""
+
+    exit_code: int = 0
+    signal: int | None = None
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class Waiting(View, frozen=True):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(View, frozen=True):
+    """One of waiting, running, terminated."""
+
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(View, frozen=True):
+    """State of one container."""
+
+    name: str
+    state: ContainerState = ContainerState()
+    restart_count: int = 0
+
+
+class PodCondition(View, frozen=True):
+    """A condition of a pod."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class PodStatus(View, frozen=True):
+    """The part of PodStatus that decisions read."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    conditions: list[PodCondition] = msgspec.field(default_factory=list)
+    container_statuses: list[ContainerStatus] = msgspec.field(default_factory=list)
+    init_container_statuses: list[ContainerStatus] = msgspec.field(default_factory=list)
+
+
+class PodSpec(View, frozen=True):
+    """The part of PodSpec that decisions read."""
+
+    node_name: str = ""
+
+
+class Pod(View, frozen=True):
+    """A pod of ours."""
+
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def name(self) -> str:
+        """Name of the pod."""
+        return self.metadata.name
+
+    @property
+    def attempt(self) -> int:
+        """Attempt it was created for; -1 when the label is missing or no number."""
+        value = self.metadata.labels.get(names.LABEL_ATTEMPT, "")
+        return int(value) if value.isdecimal() else -1
+
+    @property
+    def deleting(self) -> bool:
+        """Whether it has been asked to go."""
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def deletion_requested(self) -> datetime | None:
+        """When it was asked to go; the server stores that moment plus the grace period."""
+        stamp = self.metadata.deletion_timestamp
+        return stamp - timedelta(seconds=self.metadata.deletion_grace_period_seconds) if stamp else None
+
+    @property
+    def main(self) -> ContainerStatus | None:
+        """Status of the container that runs the user's command: `main`, or else the first."""
+        statuses = self.status.container_statuses
+        return next(
+            (c for c in statuses if c.name == names.MAIN_CONTAINER), statuses[0] if statuses else None
+        )
+
+    @property
+    def terminated(self) -> Terminated | None:
+        """How the main container ended, if it did."""
+        return self.main.state.terminated if self.main else None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the user's command ended with 0, sidecars aside."""
+        return self.status.phase == "Succeeded" or (
+            self.terminated is not None and self.terminated.exit_code == 0 and self.status.phase != "Failed"
+        )
+
+    @property
+    def failed(self) -> bool:
+        """Whether the pod or the user's command failed."""
+        return self.status.phase == "Failed" or (
+            self.terminated is not None and self.terminated.exit_code != 0
+        )
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return self.status.phase in {"Succeeded", "Failed"}
+
+    @property
+    def ready(self) -> bool:
+        """Whether its Ready condition is true."""
+        condition = self.condition("Ready")
+        return condition is not None and condition.status == "True"
+
+    def condition(self, kind: str) -> PodCondition | None:
+        """The condition of that type, or None."""
+        return next((c for c in self.status.conditions if c.type == kind), None)
+
+
+class ServicePort(View, frozen=True):
+    """A port of a Service."""
+
+    name: str = ""
+    port: int = 0
+
+
+class ServiceSpec(View, frozen=True):
+    """The part of ServiceSpec that we set."""
+
+    selector: dict[str, str] = msgspec.field(default_factory=dict)
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    publish_not_ready_addresses: bool = False
+    ports: list[ServicePort] = msgspec.field(default_factory=list)
+
+
+class Service(View, frozen=True):
+    """A headless Service of ours."""
+
+    metadata: Metadata
+    spec: ServiceSpec = ServiceSpec()
+
+
+class Node(View, frozen=True):
+    """A node: its labels are all that decisions read so far."""
+
+    metadata: Metadata
+
+
+class Custom(View, frozen=True):
+    """An object of one of our kinds, undecoded: pydantic reads it when it is reconciled."""
+
+    metadata: Metadata
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSnapshot:
+    """All that the decision about one TPUJob may depend on, apart from the time.
+
+    Attributes:
+        job: the TPUJob.
+        pods: every pod with the job's label in its namespace, by name, whoever owns it.
+        services: Services with the job's label, by name.
+        nodes: nodes by name, for the pools that the slices run in.
+        refusal: what the API server said when it last refused to create a child, empty when it did not.
+    """
+
+    job: TPUJob
+    pods: Mapping[str, Pod]
+    services: Mapping[str, Service]
+    nodes: Mapping[str, Node]
+    refusal: str = ""

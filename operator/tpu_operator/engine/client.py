@@ -1,0 +1,256 @@
+"""The one way to the API server: raw JSON over the client library's connection.
+
+`kubernetes.aio` brings credentials, their renewal, and TLS; its models are left alone, since decoding a pod
+into one costs a millisecond. Every request has a time limit, and every write passes the fence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+from kubernetes.aio import client as kubernetes_client
+from kubernetes.aio import config as kubernetes_config
+
+from tpu_operator.core.names import FIELD_MANAGER
+from tpu_operator.engine.metrics import API_REQUESTS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from tpu_operator.engine.resources import Resource
+
+APPLY: Final = "application/apply-patch+yaml"
+JSON: Final = "application/json"
+REQUEST_TIMEOUT: Final = 30.0
+CONNECT_TIMEOUT: Final = 5.0
+OK: Final = range(200, 300)
+
+
+class ApiError(Exception):
+    """The API server's answer to a request that it did not carry out.
+
+    Attributes:
+        status: HTTP status; 0 when there was no answer.
+        reason: the machine-readable reason, such as "AlreadyExists".
+        message: the server's explanation.
+        retry_after: seconds that the server asks to wait, or None.
+    """
+
+    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+    @property
+    def gone(self) -> bool:
+        """Whether the object, or its incarnation, is not there any more."""
+        return self.status == 404  # noqa: PLR2004
+
+    @property
+    def conflict(self) -> bool:
+        """Whether the object has changed in between, or exists already."""
+        return self.status == 409  # noqa: PLR2004
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server has understood and said no, so that a repetition will be refused as well."""
+        return self.status in {400, 403, 422}
+
+
+class FencedError(Exception):
+    """A write that was not sent, as this replica may not be the leader any more."""
+
+
+class ApiServer:
+    """Requests to one API server.
+
+    Args:
+        api: the library's client, configured.
+        may_write: asked before every write; the leader's lease.
+    """
+
+    def __init__(
+        self, api: kubernetes_client.ApiClient, may_write: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._api = api
+        self.may_write = may_write
+
+    @classmethod
+    async def connect(cls) -> ApiServer:
+        """Connect as the environment says: the pod's service account, or else the kubeconfig."""
+        configuration = kubernetes_client.Configuration()
+        try:
+            kubernetes_config.load_incluster_config(client_configuration=configuration)
+        except kubernetes_config.ConfigException:
+            await kubernetes_config.load_kube_config(client_configuration=configuration)
+        configuration.connection_pool_maxsize = 0  # the writer's semaphore is the limit
+        api = kubernetes_client.ApiClient(configuration)
+        api.user_agent = FIELD_MANAGER
+        return cls(api)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()
+
+    async def get(self, path: str, **query: str) -> bytes:
+        """Read a path."""
+        return await self.request("GET", path, query=query)
+
+    async def create(self, resource: Resource, manifest: Mapping[str, Any]) -> bytes:
+        """Create an object; 409 when one of that name exists."""
+        path = resource.path(manifest["metadata"].get("namespace", ""))
+        return await self.write("POST", path, manifest, query={"fieldManager": FIELD_MANAGER})
+
+    async def apply(self, resource: Resource, manifest: Mapping[str, Any], subresource: str = "") -> bytes:
+        """Server-side apply an object, taking over the fields that it names."""
+        meta = manifest["metadata"]
+        path = resource.path(meta.get("namespace", ""), meta["name"], subresource)
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self.write("PATCH", path, manifest, query=query, content_type=APPLY)
+
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, uid: str, grace_seconds: int | None = None
+    ) -> None:
+        """Delete one incarnation of an object; one that is gone is no error."""
+        options: dict[str, Any] = {
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Background",
+        }
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        try:
+            await self.write("DELETE", resource.path(namespace, name), options)
+        except ApiError as error:
+            if not (error.gone or error.conflict):
+                raise
+
+    async def write(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+    ) -> bytes:
+        """Send a change.
+
+        Raises:
+            FencedError: this replica may not write now.
+            ApiError: the server did not carry it out.
+        """
+        if not self.may_write():
+            raise FencedError(f"{method} {path}")
+        return await self.request(method, path, query=query, body=body, content_type=content_type)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = JSON,
+        timeout: float = REQUEST_TIMEOUT,  # noqa: ASYNC109
+    ) -> bytes:
+        """Send any request and read the whole answer.
+
+        Raises:
+            ApiError: the server did not carry it out, or did not answer.
+        """
+        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
+        try:
+            response = await self._send(method, path, query, body, content_type, limits)
+            async with response:
+                data = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            _count(method, path, 0)
+            raise ApiError(0, type(error).__name__, f"{method} {path}: {error}") from error
+        _count(method, path, response.status)
+        if response.status not in OK:
+            raise _error(response, data)
+        return data
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, query: Mapping[str, str], silence: float
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """Open a watch.
+
+        Args:
+            path: path of the collection.
+            query: its parameters.
+            silence: seconds without a byte after which the connection counts as dead.
+
+        Raises:
+            ApiError: the server did not open it.
+        """
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=silence)
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                response = await self._send("GET", path, query, None, JSON, limits)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            _count("WATCH", path, 0)
+            raise ApiError(0, type(error).__name__, f"watch {path}: {error}") from error
+        async with response:
+            _count("WATCH", path, response.status)
+            if response.status not in OK:
+                raise _error(response, await response.read())
+            yield response.content
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Mapping[str, Any] | None,
+        content_type: str,
+        limits: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        headers = {"Content-Type": content_type, "Accept": JSON, "User-Agent": self._api.user_agent}
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        url = f"{self._api.configuration.host}{path}"
+        if query:
+            url += "?" + urlencode(query)
+        answer = await self._api.rest_client.request(
+            method, url, headers=headers, body=body, _request_timeout=limits
+        )
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    """The server's metav1.Status."""
+
+    message: str = ""
+    reason: str = ""
+
+
+def _error(response: aiohttp.ClientResponse, data: bytes) -> ApiError:
+    try:
+        status = msgspec.json.decode(data, type=_Status)
+    except msgspec.MsgspecError:
+        status = _Status(message=data[:500].decode(errors="replace"))
+    reason = status.reason or response.reason or ""
+    return ApiError(response.status, reason, status.message, _retry_after(response))
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
+    value = response.headers.get("Retry-After", "")
+    return float(value) if value.isdecimal() else None
+
+
+def _count(method: str, path: str, status: int) -> None:
+    parts = path.split("/")
+    # /api/v1/namespaces/NS/RESOURCE/… or /apis/GROUP/V/namespaces/NS/RESOURCE/…
+    start = 3 if parts[1] == "api" else 4
+    rest = parts[start:]
+    resource = rest[2] if rest[0] == "namespaces" and len(rest) > 2 else rest[0]  # noqa: PLR2004
+    API_REQUESTS.labels(method, resource, str(status)).inc()

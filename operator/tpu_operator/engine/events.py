@@ -1,0 +1,73 @@
+"""Kubernetes Events about our objects, for `kubectl describe`."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tpu_operator.core.names import FIELD_MANAGER
+from tpu_operator.engine.client import ApiError, FencedError
+from tpu_operator.engine.resources import EVENTS
+
+if TYPE_CHECKING:
+    from tpu_operator.core.plan import Event
+    from tpu_operator.engine.client import ApiServer
+
+log = logging.getLogger(__name__)
+
+MAX_NOTE = 1024
+"""The API's limit on an event's note, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regarding:
+    """The object that an event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class Recorder:
+    """Writes events. One that cannot be written is logged and forgotten: events are for people.
+
+    Args:
+        api: where to write.
+        instance: name of this replica.
+    """
+
+    def __init__(self, api: ApiServer, instance: str) -> None:
+        self._api = api
+        self._instance = instance
+
+    async def record(self, regarding: Regarding, event: Event) -> None:
+        """Write one event."""
+        try:
+            await self._api.create(EVENTS, self._manifest(regarding, event))
+        except (ApiError, FencedError) as error:
+            log.warning("event %s about %s not written: %s", event.reason, regarding.name, error)
+
+    def _manifest(self, regarding: Regarding, event: Event) -> dict[str, Any]:
+        return {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{regarding.name[:200]}.", "namespace": regarding.namespace},
+            "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "type": "Warning" if event.warning else "Normal",
+            "reason": event.reason[:128],
+            "action": "Reconcile",
+            "note": event.message.encode()[:MAX_NOTE].decode(errors="ignore"),
+            "reportingController": f"tpu-operator.dev/{FIELD_MANAGER}",
+            "reportingInstance": self._instance[:128],
+            "regarding": {
+                "apiVersion": regarding.api_version,
+                "kind": regarding.kind,
+                "namespace": regarding.namespace,
+                "name": regarding.name,
+                "uid": regarding.uid,
+            },
+        }

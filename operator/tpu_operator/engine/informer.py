@@ -1,0 +1,295 @@
+"""A local copy of some objects of the cluster, kept true by list and watch.
+
+What other watchers get wrong and this one must not: a deletion that happens while the watch is down is found
+by comparing the next list with the copy; no answer of the server ends the watch for good; and a watch that
+is silent for longer than the server's bookmarks allow counts as dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+import aiohttp
+import msgspec
+
+from tpu_operator.engine.client import ApiError
+from tpu_operator.engine.metrics import WATCH_AGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tpu_operator.engine.client import ApiServer
+    from tpu_operator.engine.resources import Resource
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+SERVER_TIMEOUT: Final = 300
+SILENCE: Final = 90.0
+"""The API server sends a bookmark about once a minute."""
+PAGE: Final = 500
+BACKOFF: Final = (0.2, 30.0)
+RELIST_AFTER: Final = 5.0
+"""Once the pauses are this long, the position in the watch is given up as well."""
+GONE: Final = 410
+
+
+class HasMetadata(Protocol):
+    """What the informer needs to know of an object."""
+
+    @property
+    def metadata(self) -> Any:
+        """Its name, namespace, labels and resource version."""
+
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    items: list[msgspec.Raw]
+    metadata: _ListMeta
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Bookmark(msgspec.Struct):
+    metadata: _ListMeta
+
+
+class _Error(msgspec.Struct):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class RelistError(Exception):
+    """The watch cannot go on from where it is."""
+
+
+class Informer(Generic[T]):
+    """Objects of one resource, by key, with one optional index.
+
+    Args:
+        api: where to read.
+        resource: what to read.
+        view: the type that objects are decoded into.
+        namespace: only this namespace; empty for all.
+        selector: only objects with these labels.
+        index: maps an object to the key of what it belongs to.
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        resource: Resource,
+        view: type[T],
+        *,
+        namespace: str = "",
+        selector: str = "",
+        index: Callable[[T], Key | None] | None = None,
+    ) -> None:
+        self.resource = resource
+        self._api = api
+        self._decoder = msgspec.json.Decoder(view)
+        self._path = resource.path(namespace)
+        self._selector = {"labelSelector": selector} if selector else {}
+        self._index_of = index or (lambda _: None)
+        self._objects: dict[Key, T] = {}
+        self._index: defaultdict[Key, dict[str, T]] = defaultdict(dict)
+        self._listeners: list[Callable[[T], None]] = []
+        self._version = ""
+        self._seen = 0
+        self._heard = 0.0
+        self.synced = asyncio.Event()
+
+    def listen(self, listener: Callable[[T], None]) -> None:
+        """Call `listener` with every object that appears, changes or goes."""
+        self._listeners.append(listener)
+
+    def get(self, key: Key) -> T | None:
+        """The object of that key."""
+        return self._objects.get(key)
+
+    def keys(self) -> list[Key]:
+        """Keys of all objects."""
+        return list(self._objects)
+
+    def of(self, key: Key) -> Mapping[str, T]:
+        """Objects that the index assigns to a key, by name."""
+        return self._index.get(key, {})
+
+    def by_name(self) -> Mapping[str, T]:
+        """All objects of a cluster-scoped resource, by name."""
+        return self._index.get(("", ""), {})
+
+    def has_seen(self, version: int) -> bool:
+        """Whether the copy is at least as new as a resource version of one of its objects."""
+        return self._seen >= version
+
+    def age(self) -> float:
+        """Seconds since the server last said anything."""
+        return asyncio.get_running_loop().time() - self._heard
+
+    async def run(self) -> None:
+        """List and watch for ever."""
+        self._hear()
+        delay = BACKOFF[0]
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+                delay = BACKOFF[0]
+            except RelistError as error:
+                log.info("%s: listing again: %s", self.resource.plural, error)
+                self._version = ""
+            except (ApiError, aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError) as error:
+                delay = await self._back_off(error, delay)
+
+    async def _back_off(self, error: Exception, delay: float) -> float:
+        asked = getattr(error, "retry_after", None) or 0.0
+        pause = max(asked, delay) * random.uniform(1.0, 1.5)  # noqa: S311
+        log.warning("%s: watch failed, going on in %.1f s: %s", self.resource.plural, pause, error)
+        await asyncio.sleep(pause)
+        if delay > RELIST_AFTER:
+            self._version = ""
+        return min(delay * 2, BACKOFF[1])
+
+    async def _list(self) -> None:
+        """Read everything, and find out what has gone since."""
+        found: dict[Key, T] = {}
+        query = {"limit": str(PAGE), **self._selector}
+        while True:
+            page = msgspec.json.decode(await self._get_page(query), type=_List)
+            self._hear()
+            for raw in page.items:
+                item = self._decoder.decode(raw)
+                found[self._key(item)] = item
+            if not page.metadata.continue_:
+                break
+            query["continue"] = page.metadata.continue_
+        self._replace(found)
+        self._version = page.metadata.resource_version
+        self._see(self._version)
+        self.synced.set()
+
+    async def _get_page(self, query: dict[str, str]) -> bytes:
+        try:
+            return await self._api.get(self._path, **query)
+        except ApiError as error:
+            if error.status == GONE:
+                raise RelistError("the list expired while it was read") from error
+            raise
+
+    def _replace(self, found: Mapping[Key, T]) -> None:
+        for key in [key for key in self._objects if key not in found]:
+            self._remove(key)
+        for key, item in found.items():
+            old = self._objects.get(key)
+            if old is None or old.metadata.resource_version != item.metadata.resource_version:
+                self._put(key, item)
+
+    async def _watch(self) -> None:
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(SERVER_TIMEOUT),
+            **self._selector,
+        }
+        try:
+            async with self._api.stream(self._path, query, SILENCE) as lines:
+                async for line in lines:
+                    if not line.endswith(b"\n"):
+                        raise aiohttp.ClientPayloadError("the connection ended in the middle of a line")
+                    self._hear()
+                    self._handle(line)
+        except ApiError as error:
+            if error.status == GONE:
+                raise RelistError(error.message) from error
+            raise
+        except ValueError as error:
+            # aiohttp's reader: a line longer than its buffer. Lists have no such limit.
+            raise RelistError(f"unreadable event: {error}") from error
+
+    def _handle(self, line: bytes) -> None:
+        event = msgspec.json.decode(line, type=_Event)
+        match event.type:
+            case "ADDED" | "MODIFIED":
+                item = self._decoder.decode(event.object)
+                self._put(self._key(item), item)
+                self._advance(item.metadata.resource_version)
+            case "DELETED":
+                item = self._decoder.decode(event.object)
+                self._remove(self._key(item))
+                self._advance(item.metadata.resource_version)
+            case "BOOKMARK":
+                self._advance(msgspec.json.decode(event.object, type=_Bookmark).metadata.resource_version)
+            case _:
+                self._raise(msgspec.json.decode(event.object, type=_Error))
+
+    def _raise(self, error: _Error) -> None:
+        """A watch's own error: only 410 says that its position is lost."""
+        if error.code == GONE:
+            raise RelistError(error.message)
+        raise ApiError(error.code, error.reason, error.message)
+
+    def _advance(self, version: str) -> None:
+        self._version = version
+        self._see(version)
+
+    def _see(self, version: str) -> None:
+        # Since Kubernetes 1.35 (KEP-5504) the versions of one resource may be compared as numbers.
+        if version.isdecimal():
+            self._seen = max(self._seen, int(version))
+
+    def _hear(self) -> None:
+        self._heard = asyncio.get_running_loop().time()
+        WATCH_AGE.labels(self.resource.plural).set_function(self.age)
+
+    @staticmethod
+    def _key(item: T) -> Key:
+        return item.metadata.namespace, item.metadata.name
+
+    def _put(self, key: Key, item: T) -> None:
+        old = self._objects.get(key)
+        if old is not None:
+            self._unindex(old)
+        self._objects[key] = item
+        owner = self._index_of(item)
+        if owner is not None:
+            self._index[owner][item.metadata.name] = item
+        self._notify(old, item)
+
+    def _remove(self, key: Key) -> None:
+        old = self._objects.pop(key, None)
+        if old is not None:
+            self._unindex(old)
+            self._notify(old)
+
+    def _unindex(self, item: T) -> None:
+        owner = self._index_of(item)
+        if owner is not None and owner in self._index:
+            self._index[owner].pop(item.metadata.name, None)
+            if not self._index[owner]:
+                del self._index[owner]
+
+    def _notify(self, *items: T | None) -> None:
+        for item in items:
+            if item is not None:
+                for listener in self._listeners:
+                    listener(item)

@@ -1,0 +1,165 @@
+"""Leader election over a Lease, with a fence.
+
+As in client-go: whoever holds the Lease renews it every few seconds, and others take it over once it has not
+been renewed for its duration by their own clocks. The clocks of two machines are never compared. The fence is
+`held`: a leader that could not renew in time stops writing before anybody else may begin, even if it was
+frozen meanwhile, since it looks at a clock that does not stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tpu_operator.engine.client import ApiError
+from tpu_operator.engine.metrics import LEADER
+from tpu_operator.engine.resources import LEASES
+
+if TYPE_CHECKING:
+    from tpu_operator.engine.client import ApiServer
+
+log = logging.getLogger(__name__)
+
+DURATION: Final = 15
+"""Seconds after which others may take the Lease over."""
+RENEW_DEADLINE: Final = 10.0
+"""Seconds without a renewal after which the holder gives up by itself, well before others may take over."""
+RETRY: Final = 2.0
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_transitions: int | None = None
+    renew_time: str | None = None
+    acquire_time: str | None = None
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Lease(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class Elector:
+    """Competes for one Lease.
+
+    Args:
+        api: where the Lease is. Its own fence does not apply to the Lease.
+        namespace: namespace of the Lease.
+        name: its name.
+        identity: who we are; unique among the replicas and their restarts.
+    """
+
+    def __init__(self, api: ApiServer, namespace: str, name: str, identity: str) -> None:
+        self._api = api
+        self._path = LEASES.path(namespace, name)
+        self._collection = LEASES.path(namespace)
+        self._name = name
+        self._identity = identity
+        self._renewed = float("-inf")
+        self._observed: tuple[str, float] = ("", 0.0)
+        LEADER.set_function(lambda: float(self.held()))
+
+    def held(self) -> bool:
+        """Whether we lead for sure."""
+        return time.monotonic() - self._renewed < RENEW_DEADLINE
+
+    async def acquire(self) -> None:
+        """Wait until we lead."""
+        while True:
+            if await self._attempt():
+                log.info("leading as %s", self._identity)
+                return
+            await asyncio.sleep(RETRY)
+
+    async def keep(self) -> None:
+        """Renew for as long as that works; returns once leadership is lost."""
+        while self.held():
+            await asyncio.sleep(RETRY)
+            await self._attempt()
+        log.error("the lease could not be renewed for %d s, leadership is lost", RENEW_DEADLINE)
+
+    async def release(self) -> None:
+        """Let go of the Lease at once, so that a successor need not wait for it to run out."""
+        if not self.held():
+            return
+        self._renewed = float("-inf")
+        try:
+            lease = await self._read()
+            if lease is not None and lease.spec.holder_identity == self._identity:
+                await self._put(lease, holder="", duration=1)
+        except ApiError as error:
+            log.warning("the lease could not be released, it runs out by itself: %s", error)
+
+    async def _attempt(self) -> bool:
+        """Take or renew the Lease if that may be; whether we hold it now."""
+        before = time.monotonic()
+        try:
+            lease = await self._read()
+            if lease is None:
+                await self._create()
+            elif lease.spec.holder_identity == self._identity or self._expired(lease):
+                await self._put(lease, holder=self._identity, duration=DURATION)
+            else:
+                return False
+        except ApiError as error:
+            log.log(logging.DEBUG if error.conflict else logging.WARNING, "lease: %s", error)
+            return self.held()
+        # Counted from before the request: the server may have stored it at any moment since.
+        self._renewed = before
+        return True
+
+    def _expired(self, lease: _Lease) -> bool:
+        """Whether the holder has let the Lease run out, or has let go of it."""
+        if not lease.spec.holder_identity:
+            return True
+        version, since = self._observed
+        if lease.metadata.resource_version != version:
+            self._observed = (lease.metadata.resource_version, time.monotonic())
+            return False
+        return time.monotonic() - since > DURATION
+
+    async def _read(self) -> _Lease | None:
+        try:
+            data = await self._api.request("GET", self._path, timeout=RENEW_DEADLINE / 2)
+        except ApiError as error:
+            if error.gone:
+                return None
+            raise
+        return msgspec.json.decode(data, type=_Lease)
+
+    async def _create(self) -> None:
+        body = self._body(_Lease(), self._identity, DURATION)
+        await self._api.request("POST", self._collection, body=body, timeout=RENEW_DEADLINE / 2)
+
+    async def _put(self, lease: _Lease, *, holder: str, duration: int) -> None:
+        """Replace the Lease, unless somebody else has done so first."""
+        body = self._body(lease, holder, duration)
+        await self._api.request("PUT", self._path, body=body, timeout=RENEW_DEADLINE / 2)
+
+    def _body(self, lease: _Lease, holder: str, duration: int) -> dict[str, Any]:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        same = lease.spec.holder_identity == holder
+        spec = {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": duration,
+            "renewTime": now,
+            "acquireTime": (lease.spec.acquire_time if same else None) or now,
+            "leaseTransitions": (lease.spec.lease_transitions or 0) + (0 if same else 1),
+        }
+        version = lease.metadata.resource_version
+        metadata = {"name": self._name} | ({"resourceVersion": version} if version else {})
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": spec,
+        }

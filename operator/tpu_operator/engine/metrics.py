@@ -1,0 +1,61 @@
+"""Metrics of the operator (contract A6), and the server that shows them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PREFIX: Final = "tpu_operator_"
+
+RECONCILE_SECONDS = Histogram(
+    PREFIX + "reconcile_duration_seconds", "Time of one pass over one object.", ["kind"]
+)
+RECONCILE_ERRORS = Counter(PREFIX + "reconcile_errors", "Passes that failed.", ["kind"])
+QUEUE_DEPTH = Gauge(PREFIX + "queue_depth", "Objects that wait for a pass.")
+QUEUE_OLDEST = Gauge(PREFIX + "queue_oldest_seconds", "How long the first of them has waited.")
+WATCH_AGE = Gauge(PREFIX + "watch_age_seconds", "Time since a watch last said anything.", ["resource"])
+API_REQUESTS = Counter(
+    PREFIX + "api_requests", "Requests to the API server; code 0 is no answer.", ["verb", "resource", "code"]
+)
+LOOP_LAG = Gauge(PREFIX + "loop_lag_seconds", "How late the event loop wakes up.")
+LEADER = Gauge(PREFIX + "leader", "1 on the replica that leads.")
+
+LAG_INTERVAL: Final = 1.0
+
+
+async def measure_loop_lag() -> None:
+    """Keep the gauge of the event loop's lag, for ever."""
+    loop = asyncio.get_running_loop()
+    while True:
+        expected = loop.time() + LAG_INTERVAL
+        await asyncio.sleep(LAG_INTERVAL)
+        LOOP_LAG.set(max(0.0, loop.time() - expected))
+
+
+async def serve(port: int, ready: Callable[[], bool]) -> web.AppRunner:
+    """Serve `/metrics` and `/readyz` on all addresses; the caller cleans the runner up.
+
+    Args:
+        port: where.
+        ready: whether this replica could take over now.
+    """
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def readyz(_: web.Request) -> web.Response:
+        is_ready = ready()
+        return web.Response(status=200 if is_ready else 503, text="ok\n" if is_ready else "not synced\n")
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", metrics), web.get("/readyz", readyz)])
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    await runner.setup()
+    await web.TCPSite(runner, None, port).start()
+    return runner

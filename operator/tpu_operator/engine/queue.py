@@ -1,0 +1,111 @@
+"""Keys of objects that want a pass, each at most once, and never two passes over one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from typing import TYPE_CHECKING, Final
+
+from tpu_operator.engine.metrics import QUEUE_DEPTH, QUEUE_OLDEST
+
+if TYPE_CHECKING:
+    from tpu_operator.engine.informer import Key
+
+FIRST_DELAY: Final = 0.05
+LAST_DELAY: Final = 60.0
+
+
+class WorkQueue:
+    """First in, first out, without duplicates; a key that comes back while it is worked on is kept for later.
+
+    The semantics are those of client-go's workqueue, on the event loop's clock.
+    """
+
+    def __init__(self) -> None:
+        self._ready: dict[Key, float] = {}
+        self._working: set[Key] = set()
+        self._dirty: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._timers: dict[Key, float] = {}
+        self._heap: list[tuple[float, Key]] = []
+        self._wake = asyncio.Event()
+        QUEUE_DEPTH.set_function(lambda: len(self._ready))
+        QUEUE_OLDEST.set_function(self.oldest)
+
+    def add(self, key: Key) -> None:
+        """Want a pass over this object soon."""
+        if key in self._working:
+            self._dirty.add(key)
+        elif key not in self._ready:
+            self._ready[key] = self._now()
+            self._wake.set()
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Want a pass at that time at the latest; an earlier appointment stands."""
+        when = self._now() + max(0.0, seconds)
+        if when < self._timers.get(key, float("inf")):
+            self._timers[key] = when
+            heapq.heappush(self._heap, (when, key))
+            self._wake.set()
+
+    def retry(self, key: Key, at_least: float = 0.0) -> None:
+        """Want a pass after a failure: each one in a row doubles the wait, with jitter."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        delay = min(LAST_DELAY, FIRST_DELAY * 2**failures) * random.uniform(1.0, 1.5)  # noqa: S311
+        self.add_after(key, max(delay, at_least))
+
+    def succeeded(self, key: Key) -> None:
+        """Forget the failures of a key."""
+        self._failures.pop(key, None)
+
+    def oldest(self) -> float:
+        """Seconds that the first key has been waiting."""
+        first = next(iter(self._ready.values()), None)
+        return 0.0 if first is None else self._now() - first
+
+    async def take(self) -> Key:
+        """The next key; `done` must be called with it."""
+        while True:
+            self._promote()
+            if self._ready:
+                key = next(iter(self._ready))
+                del self._ready[key]
+                self._working.add(key)
+                if self._ready:
+                    self._wake.set()
+                return key
+            await self._wait()
+
+    def done(self, key: Key) -> None:
+        """The pass over a key has ended."""
+        self._working.discard(key)
+        if key in self._dirty:
+            self._dirty.discard(key)
+            self.add(key)
+
+    def _promote(self) -> None:
+        """Make the keys ready whose time has come."""
+        while self._heap and self._heap[0][0] <= self._now():
+            when, key = heapq.heappop(self._heap)
+            if self._timers.get(key) == when:
+                del self._timers[key]
+                self.add(key)
+
+    async def _wait(self) -> None:
+        self._wake.clear()
+        pause = self._heap[0][0] - self._now() if self._heap else None
+        try:
+            async with asyncio.timeout(pause):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        finally:
+            # Wakes the other workers that wait, of which one alone would have been told.
+            if self._ready:
+                self._wake.set()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

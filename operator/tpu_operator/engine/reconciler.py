@@ -1,0 +1,142 @@
+"""The loop: take a key, wait for our own writes, look, decide, act.
+
+Knows nothing of any kind; a `Controller` brings the informers and the decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from tpu_operator.engine.client import ApiError, FencedError
+from tpu_operator.engine.metrics import RECONCILE_ERRORS, RECONCILE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpu_operator.core.plan import Plan
+    from tpu_operator.engine.applier import Applier, Target
+    from tpu_operator.engine.informer import Informer, Key
+    from tpu_operator.engine.queue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+PATIENCE: Final = 5.0
+"""Seconds to wait for our own writes to come back on the watch before going on without them."""
+REFUSED_RETRY: Final = 10.0
+"""Seconds after which a refused create is tried again."""
+
+
+class Controller(Protocol):
+    """One kind: where its objects are and how they are decided about."""
+
+    kind: str
+    informers: Mapping[str, Informer[Any]]
+    """By kind, all that decisions read."""
+
+    def decide(self, key: Key, now: datetime, refusal: str) -> tuple[Target, Plan] | None:
+        """The plan for an object, or None when it is gone.
+
+        Args:
+            key: the object.
+            now: the time.
+            refusal: what the server said when it last refused to create a child of it.
+        """
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is remembered about an object between passes; all of it may be lost."""
+
+    written: dict[str, int] = field(default_factory=dict)
+    deadline: float = 0.0
+    refusal: str = ""
+
+
+class Reconciler:
+    """Passes over the objects of one kind.
+
+    Args:
+        controller: the kind.
+        queue: keys that want a pass.
+        applier: carries plans out.
+    """
+
+    def __init__(self, controller: Controller, queue: WorkQueue, applier: Applier) -> None:
+        self._controller = controller
+        self._queue = queue
+        self._applier = applier
+        self._memory: dict[Key, _Memory] = {}
+
+    async def run(self, workers: int) -> None:
+        """Work until cancelled, once all informers have a first copy."""
+        for informer in self._controller.informers.values():
+            await informer.synced.wait()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.take()
+            try:
+                await self.one_pass(key)
+            finally:
+                self._queue.done(key)
+
+    async def one_pass(self, key: Key) -> None:
+        """Reconcile one object; failures lead to another pass later, never to an exception."""
+        kind = self._controller.kind
+        try:
+            with RECONCILE_SECONDS.labels(kind).time():
+                await self._reconcile(key)
+        except FencedError:
+            log.info("%s %s/%s: not the leader any more, nothing written", kind, *key)
+        except ApiError as error:
+            RECONCILE_ERRORS.labels(kind).inc()
+            level = logging.INFO if error.conflict or error.gone else logging.WARNING
+            log.log(level, "%s %s/%s: will retry: %s", kind, *key, error)
+            self._queue.retry(key, error.retry_after or 0.0)
+        except Exception:
+            RECONCILE_ERRORS.labels(kind).inc()
+            log.exception("%s %s/%s: pass failed, will retry", kind, *key)
+            self._queue.retry(key)
+        else:
+            self._queue.succeeded(key)
+
+    async def _reconcile(self, key: Key) -> None:
+        memory = self._memory.setdefault(key, _Memory())
+        if self._wait_for_own_writes(key, memory):
+            return
+        decision = self._controller.decide(key, datetime.now(UTC), memory.refusal)
+        if decision is None:
+            del self._memory[key]
+            return
+        target, plan = decision
+        memory.written = {}
+        memory.deadline = asyncio.get_running_loop().time() + PATIENCE
+        refusal = await self._applier.carry_out(target, plan, memory.written)
+        self._remember_refusal(key, memory, refusal, tried=bool(plan.creates))
+        if plan.requeue_after is not None:
+            self._queue.add_after(key, plan.requeue_after)
+
+    def _wait_for_own_writes(self, key: Key, memory: _Memory) -> bool:
+        """Whether the pass has to wait; the events of our writes bring the key back by themselves."""
+        behind = any(
+            not self._controller.informers[kind].has_seen(version) for kind, version in memory.written.items()
+        )
+        left = memory.deadline - asyncio.get_running_loop().time()
+        if not behind or left <= 0:
+            return False
+        self._queue.add_after(key, left)
+        return True
+
+    def _remember_refusal(self, key: Key, memory: _Memory, refusal: str, *, tried: bool) -> None:
+        if refusal:
+            self._queue.add_after(key, REFUSED_RETRY)
+        if refusal != memory.refusal and (tried or not memory.refusal):
+            memory.refusal = refusal
+            self._queue.add(key)

@@ -1,0 +1,43 @@
+"""Where kinds live in the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tpu_operator.api import GROUP, VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource of the API.
+
+    Attributes:
+        group: API group, empty for the core.
+        version: its version.
+        plural: name in paths.
+        kind: name in manifests.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Path of the collection, an object, or a subresource of it."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        scope = f"/namespaces/{namespace}" if namespace else ""
+        tail = "".join(f"/{part}" for part in (name, subresource) if part)
+        return f"{root}{scope}/{self.plural}{tail}"
+
+
+PODS: Final = Resource("", "v1", "pods", "Pod")
+SERVICES: Final = Resource("", "v1", "services", "Service")
+NODES: Final = Resource("", "v1", "nodes", "Node")
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
+TPUJOBS: Final = Resource(GROUP, VERSION, "tpujobs", "TPUJob")
+
+BY_KIND: Final = {resource.kind: resource for resource in (PODS, SERVICES, TPUJOBS)}
+"""Kinds that plans may name."""

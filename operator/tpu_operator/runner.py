@@ -1,0 +1,102 @@
+"""Puts the operator together: informers that always run, and reconcilers that run while we lead."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from tpu_operator.controllers.job import JobController, node_informer
+from tpu_operator.core.names import FIELD_MANAGER
+from tpu_operator.engine import metrics
+from tpu_operator.engine.applier import Applier
+from tpu_operator.engine.events import Recorder
+from tpu_operator.engine.lease import Elector
+from tpu_operator.engine.queue import WorkQueue
+from tpu_operator.engine.reconciler import Reconciler
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from tpu_operator.engine.client import ApiServer
+    from tpu_operator.engine.informer import Informer
+    from tpu_operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+SILENT: Final = 150.0
+"""Seconds without a word from a watch after which this replica is broken; bookmarks come every minute."""
+
+
+class LeadershipLostError(Exception):
+    """Another replica may lead now; this one has to start over."""
+
+
+class Runner:
+    """One replica.
+
+    Args:
+        settings: its settings.
+        api: the API server.
+    """
+
+    def __init__(self, settings: Settings, api: ApiServer) -> None:
+        self._settings = settings
+        self._api = api
+        # Unique over restarts of a container, which keep the pod's name.
+        identity = f"{settings.identity}_{uuid.uuid4().hex[:8]}"
+        self._elector = Elector(api, settings.own_namespace, FIELD_MANAGER, identity)
+        api.may_write = self._elector.held
+        self._queue = WorkQueue()
+        nodes = node_informer(api)
+        self._controllers = [
+            JobController(api, self._queue, settings.pods, nodes, namespace)
+            for namespace in settings.namespaces or ("",)
+        ]
+
+    @property
+    def informers(self) -> list[Informer[Any]]:
+        """All of them, each once."""
+        every = [i for controller in self._controllers for i in controller.informers.values()]
+        return list(dict.fromkeys(every))
+
+    def synced(self) -> bool:
+        """Whether every informer has a first copy."""
+        return all(informer.synced.is_set() for informer in self.informers)
+
+    def silent(self) -> str:
+        """The resource whose watch has been silent for too long, or empty."""
+        return next((i.resource.plural for i in self.informers if i.age() > SILENT), "")
+
+    async def run(self) -> None:
+        """Work until cancelled.
+
+        Raises:
+            LeadershipLostError: in a group, once the lease is lost.
+        """
+        server = await metrics.serve(self._settings.metrics_port, self.synced)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(metrics.measure_loop_lag())
+                for informer in self.informers:
+                    group.create_task(informer.run())
+                group.create_task(self._lead())
+        finally:
+            await server.cleanup()
+
+    async def stop(self) -> None:
+        """Let go, after `run` has ended."""
+        await self._elector.release()
+        await self._api.close()
+
+    async def _lead(self) -> None:
+        """Reconcile while the lease is ours."""
+        await self._elector.acquire()
+        applier = Applier(self._api, Recorder(self._api, self._settings.identity))
+        async with asyncio.TaskGroup() as group:
+            for controller in self._controllers:
+                reconciler = Reconciler(controller, self._queue, applier)
+                group.create_task(reconciler.run(self._settings.workers))
+            await self._elector.keep()
+            raise LeadershipLostError

@@ -1,0 +1,96 @@
+"""The operator's own settings, as its command line gives them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpu_operator.core.settings import PodSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One running operator."""
+
+    pods: PodSettings
+    """What ends up in pods."""
+
+    namespaces: tuple[str, ...]
+    """Namespaces to work in; none means the whole cluster."""
+
+    own_namespace: str
+    """Where the Lease is."""
+
+    identity: str
+    """Name of this replica."""
+
+    metrics_port: int
+    """Port of `/metrics` and `/readyz`."""
+
+    health_port: int
+    """Port of `/healthz`."""
+
+    log_level: str
+    """`debug`, `info`, `warning` or `error`."""
+
+    log_format: str
+    """`json` or `text`."""
+
+    workers: int
+    """Objects that are worked on at a time."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the settings to a parser."""
+    add = parser.add_argument
+    add("--runtime-image", required=True, help="image of pods whose job names none")
+    add("--launcher-image", required=True, help="image that brings the launcher to images that are not ours")
+    add("--emulate", choices=["", "cpu"], default="", help="`cpu` where the cluster has no TPUs")
+    add("--inject-topology-env", action="store_true", help="set what GKE's device plugin sets on GKE")
+    add(
+        "--namespace",
+        action="append",
+        default=[],
+        metavar="NS",
+        help="work in this namespace only; repeatable",
+    )
+    add("--own-namespace", default=os.environ.get("POD_NAMESPACE", "tpu-operator"), help="where the Lease is")
+    add("--identity", default=os.environ.get("POD_NAME", socket.gethostname()), help="name of this replica")
+    add("--metrics-port", type=int, default=8080, help="port of /metrics and /readyz")
+    add("--health-port", type=int, default=8081, help="port of /healthz")
+    add("--log-level", choices=["debug", "info", "warning", "error"], default="info")
+    add("--log-format", choices=["json", "text"], default="text")
+    add("--workers", type=int, default=32, help="objects that are worked on at a time")
+
+
+def from_arguments(arguments: argparse.Namespace) -> Settings:
+    """The settings of a parsed command line."""
+    return Settings(
+        pods=PodSettings(
+            runtime_image=arguments.runtime_image,
+            launcher_image=arguments.launcher_image,
+            emulate=arguments.emulate,
+            inject_topology_env=arguments.inject_topology_env,
+        ),
+        namespaces=tuple(dict.fromkeys(arguments.namespace)),
+        own_namespace=arguments.own_namespace,
+        identity=arguments.identity,
+        metrics_port=arguments.metrics_port,
+        health_port=arguments.health_port,
+        log_level=arguments.log_level,
+        log_format=arguments.log_format,
+        workers=arguments.workers,
+    )
+
+
+def parse(argv: Sequence[str]) -> Settings:
+    """The settings of a command line."""
+    parser = argparse.ArgumentParser(prog="tpu-operator run", allow_abbrev=False)
+    add_arguments(parser)
+    return from_arguments(parser.parse_args(argv))

@@ -21,11 +21,12 @@ _KEPT = frozenset(
 )
 _TRANSLATED = frozenset({"properties", "items", "additionalProperties", "const", "uniqueItems"})
 _DROPPED = frozenset({"title", "examples", "deprecated", "default", "propertyNames"})
+_NO_UNIONS = "unions do not exist in CRDs: use one optional field per case and a rule"
 _REFUSED = {
     "prefixItems": "tuples do not exist in CRDs: use a list or an object",
     "patternProperties": "patterns of keys do not exist in CRDs: use a dict",
-    "discriminator": "tagged unions do not exist in CRDs: use one optional field per case and a rule",
-    "oneOf": "unions do not exist in CRDs: use one optional field per case and a rule",
+    "discriminator": _NO_UNIONS,
+    "oneOf": _NO_UNIONS,
     "allOf": "allOf cannot carry types in CRDs: spell the object out",
     "not": "'not' cannot carry types in CRDs: use a rule",
 }
@@ -106,11 +107,11 @@ def _without_null(schema: Schema, path: str) -> Schema:
         return options[0] | rest
     if sorted(options, key=str) == _INT_OR_STRING["anyOf"]:
         return rest | _INT_OR_STRING
-    raise SchemaError(f"{path}: unions do not exist in CRDs: use one optional field per case and a rule")
+    raise SchemaError(f"{path}: {_NO_UNIONS}")
 
 
 def _refuse(schema: Schema, path: str) -> None:
-    for key in schema.keys() - _KEPT - _TRANSLATED - _DROPPED:
+    for key in sorted(schema.keys() - _KEPT - _TRANSLATED - _DROPPED):
         if not key.startswith("x-kubernetes-"):
             advice = _REFUSED.get(key, f"{key} does not exist in CRDs: use a rule")
             raise SchemaError(f"{path}: {advice}")

@@ -206,9 +206,7 @@ def test_titles_examples_and_deprecation_are_dropped() -> None:
 
 def test_rules_are_kept_and_leave_out_what_is_empty() -> None:
     static = rule("self > 0", "must be positive")
-    quoting = rule(
-        "self.a > 0", "%d is not positive", values=["self.a"], path=".a", reason="FieldValueInvalid"
-    )
+    quoting = rule("self.a > 0", "%d is not positive", values=["self.a"], path=".a")
     assert schema_of(int, json_schema_extra=validations(static))["x-kubernetes-validations"] == [
         {"rule": "self > 0", "message": "must be positive"}
     ]

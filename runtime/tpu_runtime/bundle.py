@@ -1,0 +1,46 @@
+"""`python3 -m tpu_runtime.bundle OUT.pyz`: the launcher as one file, for images that are not ours.
+
+The same sources make the same bytes: nothing of the clock, the user or the compressor goes into the archive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import zipfile
+from pathlib import Path
+from typing import Optional, Sequence
+
+_SHEBANG = b"#!/usr/bin/env python3\n"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_PACKAGE = Path(__file__).parent
+
+
+def bundle() -> bytes:
+    """The archive, which Python runs as it is."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        _add(archive, "__main__.py", _PACKAGE / "__main__.py")
+        for source in sorted(_PACKAGE.rglob("*.py")):
+            _add(archive, f"{_PACKAGE.name}/{source.relative_to(_PACKAGE).as_posix()}", source)
+    return _SHEBANG + buffer.getvalue()
+
+
+def _add(archive: zipfile.ZipFile, name: str, source: Path) -> None:
+    info = zipfile.ZipInfo(name, _EPOCH)
+    info.external_attr = 0o644 << 16
+    info.create_system = 3  # Unix
+    archive.writestr(info, source.read_bytes())
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    """Write the archive."""
+    parser = argparse.ArgumentParser(prog="tpu_runtime.bundle", description="Write the launcher as one file.")
+    parser.add_argument("out", type=Path, help="where to, such as tpu-launch.pyz")
+    out: Path = parser.parse_args(arguments).out
+    out.write_bytes(bundle())
+    out.chmod(0o755)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,443 @@
+"""The environment that the operator gives a TPU container (contract A3), read and checked.
+
+A wrong variable makes a slice hang in native code, minutes later and on all hosts but the one that is wrong.
+So everything that can be checked is checked before anything starts, and all problems are told at once.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Optional
+
+from tpu_runtime.errors import EXIT_ENVIRONMENT, LaunchError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LAUNCHERS = ("none", "jax", "torchrun")
+DEFAULT_PORT = 8090
+DEFAULT_GATE_TIMEOUT = 600.0
+DEFAULT_GRACE = 25.0
+DEFAULT_TERMINATION_LOG = "/dev/termination-log"
+TERMINATION_LOG = "TPU_LAUNCH_TERMINATION_LOG"
+
+_ADDRESS = re.compile(r"[^\s:,]+:\d{1,5}")
+_COORDINATOR = re.compile(r"[^\s:,]+(:\d{1,5})?")
+_HOST_NAMES = re.compile(r"[^\s:,]+(,[^\s:,]+)*")
+_TOPOLOGY = re.compile(r"[1-9]\d*(x[1-9]\d*){1,2}")
+_TORCH_TOPOLOGY = re.compile(r"[1-9]\d*(,[1-9]\d*){2,3}")
+
+_SOURCES = {
+    "TPU_OPERATOR_ACCELERATOR": "spec.tpu.accelerator",
+    "TPU_OPERATOR_CHIPS_PER_HOST": "spec.tpu.chipsPerHost and the catalog",
+    "TPU_OPERATOR_DEVICES_PER_HOST": "spec.tpu.accelerator and the catalog",
+    "TPU_OPERATOR_EMULATE": "the chart's settings",
+    "TPU_OPERATOR_HOSTS_PER_SLICE": "spec.tpu.topology",
+    "TPU_OPERATOR_LAUNCHER": "spec.run.launcher",
+    "TPU_OPERATOR_NUM_SLICES": "spec.tpu.slices",
+    "TPU_OPERATOR_PROCESSES_PER_HOST": "spec.run.processesPerHost",
+    "TPU_OPERATOR_TOPOLOGY": "spec.tpu.topology",
+    "TORCH_TPU_TOPOLOGY": "spec.tpu.topology",
+}
+
+
+class BadEnvironmentError(LaunchError):
+    """The environment is not that of a host of a TPU job.
+
+    Attributes:
+        problems: one sentence for each, naming the variable, its value, what was expected and who sets it.
+    """
+
+    def __init__(self, problems: list[str]) -> None:
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        text = "".join(f"\n  {problem}" for problem in problems)
+        super().__init__(f"{count} with the environment of this container:{text}", EXIT_ENVIRONMENT)
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which host of which attempt of which job this is."""
+
+    kind: str
+    name: str
+    namespace: str
+    slice_index: int
+    host: int
+    num_slices: int
+    hosts_per_slice: int
+    attempt: int
+
+    @property
+    def job(self) -> str:
+        """What all hosts of the job have in common, and no other job has."""
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @property
+    def num_hosts(self) -> int:
+        """Hosts of the whole job."""
+        return self.num_slices * self.hosts_per_slice
+
+    @property
+    def index(self) -> int:
+        """This host's number among all hosts of the job."""
+        return self.slice_index * self.hosts_per_slice + self.host
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The chips of a host, real or emulated."""
+
+    accelerator: str
+    topology: str
+    chips_per_host: int
+    devices_per_host: int
+    emulated: bool
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What libtpu and JAX take this container for.
+
+    Attributes:
+        worker_id: TPU_WORKER_ID.
+        hostnames: TPU_WORKER_HOSTNAMES, in worker order; a host appears once for each of its TPU containers.
+        containers: TPU containers on each host.
+        addresses: TPU_PROCESS_ADDRESSES; empty where the variable is not set.
+    """
+
+    worker_id: int
+    hostnames: tuple[str, ...]
+    containers: int
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """Where torchrun's agents meet."""
+
+    nnodes: int
+    node_rank: int
+    master_addr: str
+    master_port: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The launcher's own knobs, seconds where they are times."""
+
+    port: int
+    gate_timeout: float
+    grace: float
+
+
+@dataclass(frozen=True)
+class HostEnvironment:
+    """All that the launcher knows about its host.
+
+    Attributes:
+        coordinator: host and port of the gate, on slice 0, host 0; no host in a job of one host.
+        processes: processes that this container starts.
+        rendezvous: for launcher torchrun only.
+        variables: the whole environment, as the user's processes will find it.
+    """
+
+    place: Place
+    hardware: Hardware
+    identity: Identity
+    launcher: str
+    processes: int
+    coordinator: tuple[str, int]
+    rendezvous: Optional[Rendezvous]
+    settings: Settings
+    variables: Mapping[str, str]
+
+
+def read_environment(variables: Mapping[str, str], gate_timeout: Optional[str] = None) -> HostEnvironment:
+    """Read and check the environment.
+
+    Args:
+        variables: the environment.
+        gate_timeout: seconds, from the command line; wins over TPU_LAUNCH_GATE_TIMEOUT_SECONDS.
+
+    Raises:
+        BadEnvironmentError: with all problems.
+    """
+    if gate_timeout is not None:
+        variables = {**variables, "TPU_LAUNCH_GATE_TIMEOUT_SECONDS": gate_timeout}
+    reader = _Reader(variables)
+    place = _place(reader)
+    hardware = _hardware(reader, place)
+    identity = _identity(reader, place)
+    launcher = reader.launcher()
+    per_host = reader.integer("TPU_OPERATOR_PROCESSES_PER_HOST", 1)
+    settings = _settings(reader)
+    result = HostEnvironment(
+        place=place,
+        hardware=hardware,
+        identity=identity,
+        launcher=launcher,
+        # Several TPU containers in a pod hold one process each: the operator gives each of them one port.
+        processes=per_host if identity.containers == 1 else 1,
+        coordinator=_coordinator(reader, place, settings.port),
+        rendezvous=_rendezvous(reader, place) if launcher == "torchrun" else None,
+        settings=settings,
+        variables=variables,
+    )
+    _check_megascale(reader, place)
+    if launcher == "torchrun":
+        _check_torch(reader, result)
+    if launcher == "jax":
+        _check_jax(reader, result)
+    if reader.problems:
+        raise BadEnvironmentError(reader.problems)
+    return result
+
+
+@dataclass
+class _Reader:
+    """Reads variables, collects what is wrong with them, and answers with harmless values in their place."""
+
+    variables: Mapping[str, str]
+    problems: list[str] = field(default_factory=list)
+    bad: set[str] = field(default_factory=set)
+
+    def complain(self, name: str, expected: str) -> None:
+        """Note a problem with a variable."""
+        value = self.variables.get(name)
+        found = f"{name} is not set" if value is None else f"{name}={value!r}"
+        self.problems.append(f"{found}: expected {expected}; set by {_setter(name)}")
+        self.bad.add(name)
+
+    def check(self, ok: bool, name: str, expected: str, *others: str) -> None:
+        """Note a problem unless `ok`; does nothing where `name` or `others` are known to be wrong already."""
+        if not ok and not self.bad & {name, *others}:
+            self.complain(name, expected)
+
+    def text(self, name: str, pattern: Optional[re.Pattern[str]], expected: str) -> str:
+        """A value that is there and matches."""
+        value = self.variables.get(name, "")
+        if not value or (pattern and not pattern.fullmatch(value)):
+            self.complain(name, expected)
+            return ""
+        return value
+
+    def integer(self, name: str, low: int, high: Optional[int] = None) -> int:
+        """A whole number of at least `low` and, where given, at most `high`."""
+        value = self.variables.get(name, "")
+        number = int(value) if re.fullmatch(r"[0-9]{1,9}", value) else None
+        if number is None or number < low or (high is not None and number > high):
+            self.complain(name, f"a whole number of {low} or more" if high is None else f"{low} to {high}")
+            return low
+        return number
+
+    def number(self, name: str, default: float) -> float:
+        """Seconds; `default` where the variable is absent or empty."""
+        value = self.variables.get(name, "")
+        if not value:
+            return default
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", value):
+            self.complain(name, "a number of seconds")
+            return default
+        return float(value)
+
+    def launcher(self) -> str:
+        """The name of a launcher that this version has."""
+        value = self.variables.get("TPU_OPERATOR_LAUNCHER", "")
+        if value not in LAUNCHERS:
+            ray = " (this version has no ray launcher)" if value == "ray" else ""
+            self.complain("TPU_OPERATOR_LAUNCHER", f"one of {', '.join(LAUNCHERS)}{ray}")
+        return value
+
+
+def _setter(name: str) -> str:
+    """Who to ask about a variable."""
+    if name.startswith("TPU_LAUNCH_"):
+        return "spec.run.env, or the option of the same name"
+    source = _SOURCES.get(name)
+    return f"the operator from {source}" if source else "the operator, unless spec.run.env sets it"
+
+
+def _place(reader: _Reader) -> Place:
+    num_slices = reader.integer("TPU_OPERATOR_NUM_SLICES", 1)
+    hosts = reader.integer("TPU_OPERATOR_HOSTS_PER_SLICE", 1)
+    place = Place(
+        kind=reader.text("TPU_OPERATOR_KIND", None, "the kind of the owner, such as TPUJob"),
+        name=reader.text("TPU_OPERATOR_NAME", None, "the owner's name"),
+        namespace=reader.text("TPU_OPERATOR_NAMESPACE", None, "the owner's namespace"),
+        slice_index=reader.integer("TPU_OPERATOR_SLICE", 0),
+        host=reader.integer("TPU_OPERATOR_HOST", 0),
+        num_slices=num_slices,
+        hosts_per_slice=hosts,
+        attempt=reader.integer("TPU_OPERATOR_ATTEMPT", 0),
+    )
+    reader.check(
+        place.slice_index < num_slices,
+        "TPU_OPERATOR_SLICE",
+        f"less than TPU_OPERATOR_NUM_SLICES={num_slices}",
+        "TPU_OPERATOR_NUM_SLICES",
+    )
+    reader.check(
+        place.host < hosts,
+        "TPU_OPERATOR_HOST",
+        f"less than TPU_OPERATOR_HOSTS_PER_SLICE={hosts}",
+        "TPU_OPERATOR_HOSTS_PER_SLICE",
+    )
+    return place
+
+
+def _hardware(reader: _Reader, place: Place) -> Hardware:
+    chips = reader.integer("TPU_OPERATOR_CHIPS_PER_HOST", 1)
+    devices = reader.integer("TPU_OPERATOR_DEVICES_PER_HOST", 1)
+    topology = reader.text("TPU_OPERATOR_TOPOLOGY", _TOPOLOGY, "2 or 3 sizes such as 4x4 or 2x2x4")
+    emulate = reader.variables.get("TPU_OPERATOR_EMULATE", "")
+    reader.check(emulate in {"", "cpu"}, "TPU_OPERATOR_EMULATE", "cpu, or empty on real TPUs")
+    reader.check(
+        _product(topology, "x") == place.hosts_per_slice * chips,
+        "TPU_OPERATOR_TOPOLOGY",
+        f"{place.hosts_per_slice * chips} chips: TPU_OPERATOR_HOSTS_PER_SLICE={place.hosts_per_slice} times "
+        f"TPU_OPERATOR_CHIPS_PER_HOST={chips}",
+        "TPU_OPERATOR_HOSTS_PER_SLICE",
+        "TPU_OPERATOR_CHIPS_PER_HOST",
+    )
+    reader.check(
+        devices % chips == 0,
+        "TPU_OPERATOR_DEVICES_PER_HOST",
+        f"a multiple of TPU_OPERATOR_CHIPS_PER_HOST={chips}",
+        "TPU_OPERATOR_CHIPS_PER_HOST",
+    )
+    accelerator = reader.text("TPU_OPERATOR_ACCELERATOR", None, "the type of TPU")
+    return Hardware(accelerator, topology, chips, devices, emulated=emulate == "cpu")
+
+
+def _product(sizes: str, separator: str) -> int:
+    return prod(int(size) for size in sizes.split(separator)) if sizes else 0
+
+
+def _identity(reader: _Reader, place: Place) -> Identity:
+    """Read what libtpu reads.
+
+    The operator leaves TPU_PROCESS_ADDRESSES out where the user has set the identity: then only what must
+    hold for any order of the hosts is checked.
+    """
+    names = "TPU_WORKER_HOSTNAMES"
+    expected = "host names without ports, separated by commas, in worker order"
+    hostnames = tuple(reader.text(names, _HOST_NAMES, expected).split(","))
+    containers, rest = divmod(len(hostnames), place.hosts_per_slice)
+    hosts = "TPU_OPERATOR_HOSTS_PER_SLICE"
+    reader.check(
+        rest == 0 and containers > 0,
+        names,
+        f"{place.hosts_per_slice} names ({hosts}), or a multiple of it; it has {len(hostnames)}",
+        hosts,
+    )
+    worker_id = reader.integer("TPU_WORKER_ID", 0)
+    reader.check(
+        worker_id < len(hostnames), "TPU_WORKER_ID", f"less than the {len(hostnames)} names in {names}", names
+    )
+    addresses = reader.variables.get("TPU_PROCESS_ADDRESSES", "")
+    reader.check(
+        not addresses or worker_id // max(containers, 1) == place.host,
+        "TPU_WORKER_ID",
+        f"the number of host {place.host} (TPU_OPERATOR_HOST)",
+        "TPU_OPERATOR_HOST",
+        names,
+        hosts,
+    )
+    return Identity(worker_id, hostnames, max(containers, 1), tuple(filter(None, addresses.split(","))))
+
+
+def _settings(reader: _Reader) -> Settings:
+    port = "TPU_LAUNCH_PORT"
+    return Settings(
+        port=reader.integer(port, 0, 65535) if reader.variables.get(port) else DEFAULT_PORT,
+        gate_timeout=reader.number("TPU_LAUNCH_GATE_TIMEOUT_SECONDS", DEFAULT_GATE_TIMEOUT),
+        grace=reader.number("TPU_LAUNCH_GRACE_SECONDS", DEFAULT_GRACE),
+    )
+
+
+def _coordinator(reader: _Reader, place: Place, default_port: int) -> tuple[str, int]:
+    """Where the gate is. A port is only there in tests, where several launchers share a machine."""
+    if place.num_hosts == 1:
+        return "", default_port
+    expected = "the DNS name of host 0 of slice 0"
+    host, _, port = reader.text("TPU_OPERATOR_COORDINATOR", _COORDINATOR, expected).partition(":")
+    return host, int(port or default_port)
+
+
+def _check_megascale(reader: _Reader, place: Place) -> None:
+    """By these, libtpu and JAX take a job for multislice, and ask a metadata server where they are absent."""
+    count, index = "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID"
+    if place.num_slices == 1:
+        alone = reader.variables.get(count, "") in {"", "1"}
+        reader.check(alone, count, "empty, as TPU_OPERATOR_NUM_SLICES=1", "TPU_OPERATOR_NUM_SLICES")
+        return
+    for name, value in ((count, place.num_slices), (index, place.slice_index)):
+        source = "TPU_OPERATOR_NUM_SLICES" if name == count else "TPU_OPERATOR_SLICE"
+        reader.check(reader.variables.get(name) == str(value), name, f"{value} ({source})", source)
+    reader.text("MEGASCALE_COORDINATOR_ADDRESS", _COORDINATOR, "the DNS name of host 0 of slice 0")
+
+
+def _rendezvous(reader: _Reader, place: Place) -> Rendezvous:
+    result = Rendezvous(
+        nnodes=reader.integer("NNODES", 1),
+        node_rank=reader.integer("NODE_RANK", 0),
+        master_addr=reader.text("MASTER_ADDR", None, "the DNS name of host 0 of slice 0"),
+        master_port=reader.integer("MASTER_PORT", 1, 65535),
+    )
+    counts = ("TPU_OPERATOR_NUM_SLICES", "TPU_OPERATOR_HOSTS_PER_SLICE")
+    hosts = place.num_hosts
+    reader.check(result.nnodes == hosts, "NNODES", f"{hosts}, the hosts of all slices", *counts)
+    # The user may number the hosts in another order, as long as he has set the whole identity.
+    ours = "TPU_PROCESS_ADDRESSES" in reader.variables
+    reader.check(
+        result.node_rank == place.index if ours else result.node_rank < hosts,
+        "NODE_RANK",
+        f"{place.index}, the number of this host among all" if ours else f"less than {hosts}",
+        *counts,
+        "TPU_OPERATOR_SLICE",
+        "TPU_OPERATOR_HOST",
+    )
+    return result
+
+
+def _check_torch(reader: _Reader, env: HostEnvironment) -> None:
+    """TorchTPU's slice builder aborts or hangs on any of these, and turns a lone process into a rank."""
+    for name in ("RANK", "WORLD_SIZE"):
+        if name in reader.variables:
+            reader.complain(name, "no value: torchrun gives each process its own")
+    devices = env.place.hosts_per_slice * env.hardware.devices_per_host
+    inputs = ("TPU_OPERATOR_HOSTS_PER_SLICE", "TPU_OPERATOR_DEVICES_PER_HOST")
+    wanted = f"{devices} devices: hosts per slice times devices per host"
+    topology = "TORCH_TPU_TOPOLOGY"
+    sizes = reader.text(topology, _TORCH_TOPOLOGY, "3 or 4 sizes separated by commas, such as 4,4,1")
+    reader.check(_product(sizes, ",") == devices, topology, wanted, *inputs)
+    name = "TORCH_TPU_SLICEBUILDER_ADDRESSES"
+    addresses = reader.text(name, None, "host:port of each device of this slice").split(",")
+    valid = all(_ADDRESS.fullmatch(address) for address in addresses)
+    reader.check(valid, name, "host:port entries separated by commas (no IPv6 addresses)")
+    reader.check(len(addresses) == devices, name, f"{wanted}; it has {len(addresses)}", *inputs)
+
+
+def _check_jax(reader: _Reader, env: HostEnvironment) -> None:
+    """JAX counts its processes by TPU_PROCESS_ADDRESSES, and one process drives all chips or one of them."""
+    addresses, processes = env.identity.addresses, "TPU_OPERATOR_PROCESSES_PER_HOST"
+    expected = len(env.identity.hostnames) * env.processes
+    reader.check(
+        not addresses or len(addresses) == expected,
+        "TPU_PROCESS_ADDRESSES",
+        f"{expected} addresses, one for each process of the slice; it has {len(addresses)}",
+        "TPU_WORKER_HOSTNAMES",
+        processes,
+        "TPU_OPERATOR_HOSTS_PER_SLICE",
+    )
+    hardware = env.hardware
+    if hardware.emulated:
+        fits = hardware.devices_per_host % env.processes == 0
+        wanted = f"a divisor of TPU_OPERATOR_DEVICES_PER_HOST={hardware.devices_per_host}"
+    else:
+        fits = env.processes in {1, hardware.chips_per_host}
+        wanted = f"1, or {hardware.chips_per_host} (TPU_OPERATOR_CHIPS_PER_HOST) for one process per chip"
+    reader.check(fits, processes, wanted, "TPU_OPERATOR_CHIPS_PER_HOST", "TPU_OPERATOR_DEVICES_PER_HOST")

@@ -1,0 +1,97 @@
+"""The launcher's HTTP port: probes, metrics, and the gate."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Optional
+
+from tpu_runtime import gate as gates
+from tpu_runtime import http
+
+if TYPE_CHECKING:
+    from tpu_runtime.gate import Gate
+    from tpu_runtime.processes import Group
+
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass
+class Health:
+    """What the launcher tells of itself.
+
+    Attributes:
+        gate: the gate, on the host that keeps it.
+        group: the processes, once they were started.
+        expected: how many processes there should be.
+        started: when the launcher started, by the monotonic clock.
+        gate_seconds: how long it took to pass the gate; None before.
+    """
+
+    gate: Optional[Gate]
+    started: float
+    group: Optional[Group] = None
+    expected: int = 0
+    gate_seconds: Optional[float] = None
+
+    async def handle(self, request: http.Request) -> http.Response:
+        """Answer a request."""
+        method = "POST" if request.path == gates.PATH else "GET"
+        if request.path == gates.PATH and request.method == method:
+            return await gates.answer_request(self.gate, request.body)
+        pages = {
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/metrics": self._metrics,
+            "/stacks": _stacks,
+        }
+        page = pages.get(request.path)
+        if page is None and request.path != gates.PATH:
+            return http.text(404, f"there is nothing at {request.path}; try {', '.join(pages)}")
+        if page is None or request.method != method:
+            return http.text(405, f"{request.path} wants {method}")
+        return page()
+
+    def _healthz(self) -> http.Response:
+        return http.text(200, "ok")
+
+    def _readyz(self) -> http.Response:
+        if self.gate_seconds is None:
+            return http.text(503, "waiting at the gate for the other hosts")
+        running = len(self.group.running) if self.group else 0
+        if running < self.expected or not self.expected:
+            return http.text(503, f"{running} of {self.expected} processes are running")
+        return http.text(200, "ok")
+
+    def _metrics(self) -> http.Response:
+        now = time.monotonic()
+        passed = self.gate_seconds is not None
+        rows = [
+            ("gate_seconds", "gauge", "Seconds spent at the gate, so far or in all.", self._at_gate(now)),
+            ("gate_passed", "gauge", "1 once all hosts of the job were there.", int(passed)),
+            (
+                "processes_running",
+                "gauge",
+                "Processes that run.",
+                len(self.group.running) if self.group else 0,
+            ),
+            ("process_restarts_total", "counter", "Processes started again by the launcher.", 0),
+        ]
+        if self.group:
+            age = now - self.group.last_output
+            rows.append(
+                ("heartbeat_age_seconds", "gauge", "Seconds since a process last wrote something.", age)
+            )
+        return http.Response(200, "".join(_metric(*row) for row in rows).encode(), _METRICS_TYPE)
+
+    def _at_gate(self, now: float) -> float:
+        return now - self.started if self.gate_seconds is None else self.gate_seconds
+
+
+def _metric(name: str, kind: str, text: str, value: float) -> str:
+    full = f"tpu_launch_{name}"
+    return f"# HELP {full} {text}\n# TYPE {full} {kind}\n{full} {value:g}\n"
+
+
+def _stacks() -> http.Response:
+    return http.text(501, "this version cannot show the Python stacks of the processes")

@@ -1,0 +1,91 @@
+"""Looking names up without ever standing in the way of the launcher's end.
+
+`getaddrinfo` cannot be interrupted and takes tens of seconds where the name server does not answer, so it
+runs in threads that the interpreter does not wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import threading
+from typing import Any, Iterable, Iterator
+
+_LOOKUP_SECONDS = 30.0
+_PARALLEL = 16
+
+
+async def resolve(name: str) -> str:
+    """An IP address of a name.
+
+    Raises:
+        OSError: there is none, or no answer in time.
+    """
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[str] = loop.create_future()
+
+    def settle(result: Any) -> None:
+        if found.done():
+            return
+        if isinstance(result, BaseException):
+            found.set_exception(result)
+        else:
+            found.set_result(result)
+
+    def look_up() -> None:
+        result = _look_up(name)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+            loop.call_soon_threadsafe(settle, result)
+
+    threading.Thread(target=look_up, name=f"resolve {name}", daemon=True).start()
+    try:
+        return await asyncio.wait_for(found, _LOOKUP_SECONDS)
+    except asyncio.TimeoutError:
+        raise OSError(f"no answer from the name server within {_LOOKUP_SECONDS:.0f} s") from None
+
+
+def _look_up(name: str) -> str | OSError:
+    try:
+        return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        return error
+    except UnicodeError as error:  # a label that no DNS name can have
+        return OSError(f"not a DNS name: {error}")
+
+
+class Resolver:
+    """Resolves a list of names, each again and again until it is found.
+
+    Attributes:
+        missing: the names that were not found so far, with the last error.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.missing = dict.fromkeys(names, "not looked up yet")
+        self._slots = asyncio.Semaphore(_PARALLEL)
+
+    async def run(self) -> None:
+        """Return when all names resolve. Cancel it to give up."""
+        await asyncio.gather(*(self._find(name) for name in list(self.missing)))
+
+    async def _find(self, name: str) -> None:
+        for delay in backoff():
+            try:
+                async with self._slots:
+                    await resolve(name)
+            except OSError as error:
+                self.missing[name] = str(error)
+            else:
+                del self.missing[name]
+                return
+            await asyncio.sleep(delay)
+
+
+def backoff(first: float = 0.2, most: float = 5.0) -> Iterator[float]:
+    """Endless delays in seconds, growing and jittered, so that a thousand hosts do not retry in step."""
+    delay = first
+    while True:
+        yield delay * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, keeps no secret
+        delay = min(delay * 2, most)

@@ -1,0 +1,247 @@
+"""The user's processes: started, signalled, reaped, and stopped together.
+
+The launcher is PID 1 of its container, or makes itself the reaper of its descendants, so that no process
+outlives it, whatever session or process group it has moved to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Mapping, Optional
+
+from tpu_runtime.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, USER_ERROR, LaunchError
+from tpu_runtime.limits import users_limits
+from tpu_runtime.output import Output, Tail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGHUP)
+
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
+_LAST_REAP_SECONDS = 2.0
+_FINISH_SECONDS = 5.0
+_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A process to start.
+
+    Attributes:
+        argv: the command.
+        variables: its whole environment.
+        local_rank: its index among the processes of this launcher.
+    """
+
+    argv: Sequence[str]
+    variables: Mapping[str, str]
+    local_rank: int = 0
+
+
+@dataclass
+class Process:
+    """A process that was started.
+
+    Attributes:
+        command: what it runs.
+        pid: also its process group.
+        exit_code: None while it runs, negative when a signal killed it.
+        ended: epoch seconds.
+        stdout: the end of what it wrote there.
+        stderr: the same.
+    """
+
+    command: Command
+    pid: int
+    stdout: Tail
+    stderr: Tail
+    exit_code: Optional[int] = None
+    ended: float = 0.0
+
+
+@dataclass
+class Group:
+    """The processes of this launcher, which live and die together.
+
+    Attributes:
+        grace: seconds from the signal to stop until what is left is killed.
+        running: processes that have not ended.
+        failed: the first process that failed by itself.
+        stop_signal: the signal that asked the launcher to stop, if one came before any failure.
+        last_output: when a process last wrote something, by the monotonic clock.
+    """
+
+    grace: float
+    running: list[Process] = field(default_factory=list)
+    failed: Optional[Process] = None
+    stop_signal: Optional[int] = None
+    last_output: float = field(default_factory=time.monotonic)
+    _ended: list[Process] = field(default_factory=list)
+    _killer: Optional[asyncio.TimerHandle] = None
+
+    def __post_init__(self) -> None:
+        self._output = Output(self._wrote)
+        self._all_ended = asyncio.Event()
+        self._childless = asyncio.Event()
+
+    def start(self, commands: Sequence[Command]) -> None:
+        """Start all processes.
+
+        Raises:
+            LaunchError: one could not be started; those before it are killed.
+        """
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
+        for command in commands:
+            prefix = f"[{command.local_rank}] ".encode() if len(commands) > 1 else b""
+            try:
+                self.running.append(self._start(command, prefix))
+            except OSError as error:
+                self._kill()
+                raise _not_started(command, error) from error
+
+    async def wait(self) -> None:
+        """Return when all processes have ended, and what they left behind has been killed."""
+        await self._all_ended.wait()
+        self._childless.clear()
+        self._reap()
+        end = time.monotonic() + _LAST_REAP_SECONDS
+        while not self._childless.is_set() and time.monotonic() < end:
+            self._kill()  # again, for what was forked meanwhile
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._childless.wait(), 0.1)
+        self._output.finish(_FINISH_SECONDS)
+
+    def deliver(self, signum: int) -> None:
+        """Pass a signal on to all processes; one that asks to stop starts the grace period."""
+        self._send(signum)
+        if signum in STOP_SIGNALS:
+            if self.failed is None and self.stop_signal is None:
+                self.stop_signal = signum
+            self._start_grace()
+
+    @property
+    def first(self) -> Optional[Process]:
+        """The first process that ended with anything but 0."""
+        return next((process for process in self._ended if process.exit_code), None)
+
+    def _wrote(self) -> None:
+        self.last_output = time.monotonic()
+
+    def _start(self, command: Command, prefix: bytes) -> Process:
+        stdout, stderr = Tail(), Tail()
+        sinks = [self._output.carry(1, prefix, stdout), self._output.carry(2, prefix, stderr)]
+        try:
+            with users_limits():
+                pid = os.posix_spawnp(
+                    command.argv[0],
+                    list(command.argv),
+                    dict(command.variables),
+                    file_actions=[
+                        (os.POSIX_SPAWN_DUP2, sink, target) for target, sink in enumerate(sinks, 1)
+                    ],
+                    setpgroup=0,
+                    setsigmask=[],
+                    setsigdef=_PYTHON_IGNORES,
+                )
+        finally:
+            for sink in sinks:
+                os.close(sink)
+        return Process(command, pid, stdout, stderr)
+
+    def _reap(self) -> None:
+        """Collect every child that has ended, be it ours or an orphan that was left to us."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._childless.set()
+                return
+            if not pid:
+                return
+            process = next((p for p in self.running if p.pid == pid), None)
+            if process:
+                self._end(process, os.waitstatus_to_exitcode(status))
+
+    def _end(self, process: Process, exit_code: int) -> None:
+        process.exit_code, process.ended = exit_code, time.time()
+        self.running.remove(process)
+        self._ended.append(process)
+        if exit_code and self.failed is None and self.stop_signal is None:
+            self.failed = process
+            self._send(signal.SIGTERM)
+            self._start_grace()
+        if not self.running:
+            self._all_ended.set()
+
+    def _send(self, signum: int) -> None:
+        for process in self.running:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signum)
+
+    def _start_grace(self) -> None:
+        if self._killer is None:
+            self._killer = asyncio.get_running_loop().call_later(self.grace, self._kill)
+
+    def _kill(self) -> None:
+        """Kill all that descends from us."""
+        self._send(signal.SIGKILL)
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def shell_code(exit_code: int) -> int:
+    """128+N for signal N, as a shell has it."""
+    return 128 - exit_code if exit_code < 0 else exit_code
+
+
+def _not_started(command: Command, error: OSError) -> LaunchError:
+    name = command.argv[0]
+    if isinstance(error, FileNotFoundError):
+        path = command.variables.get("PATH", "")
+        text, code = f"command not found: {name} (PATH={path})", EXIT_NOT_FOUND
+        if shutil.which(name):
+            text = f"command not found: the interpreter that {name} names in its first line"
+    else:
+        text, code = f"command cannot be executed: {name}: {error.strerror}", EXIT_NOT_EXECUTABLE
+    return LaunchError(text, code, USER_ERROR, command.local_rank)
+
+
+def descendants(root: int) -> list[int]:
+    """All processes below `root`; none where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _parents():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    level = [root]
+    while level:
+        level = [child for pid in level for child in children.get(pid, ())]
+        found += level
+    return found
+
+
+def _parents() -> Iterable[tuple[int, int]]:
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # The name of the program stands in parentheses and may hold anything.
+            fields = entry.read_bytes().rpartition(b")")[2].split()
+            yield int(entry.parent.name), int(fields[1])
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose parent dies, as PID 1 is without asking. Linux only."""
+    if os.getpid() == 1:
+        return
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes  # noqa: PLC0415 - small Pythons come without it
+
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)

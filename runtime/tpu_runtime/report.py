@@ -1,0 +1,249 @@
+"""What the launcher leaves behind: the termination message (contract A4), and lines for people on stderr.
+
+The operator finds the root cause of a gang's failure by comparing the messages of its hosts, so `time` is
+when the trouble began here: when the exception was printed rather than when the process had ended, which
+can be minutes later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal as signals
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional
+
+from tpu_runtime.environment import DEFAULT_TERMINATION_LOG, TERMINATION_LOG
+from tpu_runtime.errors import OUT_OF_MEMORY, USER_ERROR
+from tpu_runtime.frameworks.torchtpu import worker_failure
+from tpu_runtime.output import Line, write_all
+from tpu_runtime.processes import shell_code
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tpu_runtime.errors import LaunchError
+    from tpu_runtime.processes import Process
+
+VERSION = 1
+MAX_BYTES = 4096
+_ERROR_CHARACTERS = 500
+_TRACEBACK = "Traceback (most recent call last):"
+_TRAILING_LINES = 20
+
+
+@dataclass(frozen=True)
+class Report:
+    """How it ended.
+
+    Attributes:
+        cause: one of the causes of contract A2; None when the launcher was told to stop before any failure.
+        exit_code: of the process, 128+N for signal N.
+        signal: the signal that killed the process.
+        local_rank: the process that failed first.
+        time: epoch seconds.
+        error: the line that says most.
+        log: the last lines that the process wrote.
+        terminated: the launcher was told to stop before anything failed.
+    """
+
+    cause: Optional[str]
+    exit_code: int
+    time: float
+    error: str
+    signal: Optional[int] = None
+    local_rank: Optional[int] = None
+    log: Sequence[Line] = ()
+    terminated: bool = False
+
+
+SUCCESS = Report(cause=None, exit_code=0, time=0.0, error="")
+"""Nothing to report."""
+
+
+def given_up(error: LaunchError) -> Report:
+    """The report of a launcher that ends without the user's processes."""
+    return Report(error.cause, error.exit_code, time.time(), str(error), local_rank=error.local_rank)
+
+
+def never_started(signum: int) -> Report:
+    """The report of a launcher that was told to stop before it had started anything."""
+    text = f"told to stop by {_signal_name(signum)} before anything was started"
+    return Report(None, shell_code(-signum), time.time(), text, terminated=True)
+
+
+def stopped(signum: int, process: Optional[Process]) -> Report:
+    """The report of a launcher that was told to stop before anything had failed.
+
+    Args:
+        signum: the signal that said so.
+        process: the first process that did not end with 0; None if all did.
+    """
+    code = 0 if process is None else process.exit_code or 0
+    return Report(
+        cause=None,
+        exit_code=shell_code(code),
+        signal=-code if code < 0 else None,
+        time=process.ended if process else time.time(),
+        error=f"told to stop by {_signal_name(signum)}",
+        log=_log(process) if process else (),
+        terminated=True,
+    )
+
+
+def failure(process: Process, *, torchrun: bool, oom_killed: Optional[bool]) -> Report:
+    """The report of a process that has failed by itself.
+
+    Args:
+        process: the process.
+        torchrun: it is torchrun's agent, and the one to report is a process of the agent's.
+        oom_killed: whether the kernel has killed a process for want of memory; None if that is not known.
+    """
+    assert process.exit_code is not None
+    lines = _log(process)
+    worker = worker_failure(lines) if torchrun else None
+    code = worker.exit_code if worker else process.exit_code
+    said = worker.before if worker else lines
+    found = None if code < 0 else exception(said)
+    ended = worker.noticed if worker else process.ended
+    killed = shell_code(code) == shell_code(-signals.SIGKILL)
+    return Report(
+        cause=OUT_OF_MEMORY if killed and oom_killed else USER_ERROR,
+        exit_code=shell_code(code),
+        signal=-code if code < 0 else None,
+        local_rank=worker.local_rank if worker else process.command.local_rank,
+        time=found.time if found else ended,
+        error=found.text if found else _describe(code, said, oom_killed=oom_killed),
+        log=lines,
+    )
+
+
+def _log(process: Process) -> Sequence[Line]:
+    """The end of stderr, or of stdout for a program that has nothing to say there."""
+    lines = process.stderr.lines()
+    return lines if any(line.text.strip() for line in lines) else process.stdout.lines()
+
+
+def exception(lines: Sequence[Line]) -> Optional[Line]:
+    """The last line of a Python traceback at the end of a log: the exception and its message."""
+    starts = [i for i, line in enumerate(lines) if line.text == _TRACEBACK]
+    if not starts:
+        return None
+    after = range(starts[-1] + 1, len(lines))
+    index = next((i for i in after if lines[i].text[:1].strip()), None)
+    return lines[index] if index is not None and index >= len(lines) - _TRAILING_LINES else None
+
+
+def _describe(code: int, lines: Sequence[Line], *, oom_killed: Optional[bool]) -> str:
+    last = next((line.text.strip() for line in reversed(lines) if line.text.strip()), "")
+    if code >= 0:
+        return last or f"exited with code {code} without a word on stderr or stdout"
+    text = f"killed by {_signal_name(-code)}"
+    if code == -signals.SIGKILL:
+        text += {
+            True: " as the container was out of memory",
+            False: ", not for want of memory and not by the launcher",
+            None: ", not by the launcher",
+        }[oom_killed]
+    return f"{text}; its last line: {last}" if last else text
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def headline(report: Report) -> str:
+    """One line for people."""
+    rank = "" if report.local_rank is None else f" of process {report.local_rank}"
+    return f"exit code {report.exit_code}{rank}: {report.error}"
+
+
+def render(report: Report, variables: Mapping[str, str]) -> bytes:
+    """The termination message: at most 4,096 bytes of JSON, with as many of the last lines as fit."""
+    message: dict[str, Any] = {
+        "v": VERSION,
+        "cause": report.cause,
+        "exitCode": report.exit_code,
+        "signal": report.signal,
+        "slice": _index(variables, "TPU_OPERATOR_SLICE"),
+        "host": _index(variables, "TPU_OPERATOR_HOST"),
+        "localRank": report.local_rank,
+        "time": round(report.time, 6),
+        "error": _shorten(report.error, _ERROR_CHARACTERS),
+        "log": "",
+    }
+    if report.terminated:
+        message["terminated"] = True
+    room = MAX_BYTES - len(_json(message))
+    if room < 0:  # an error full of characters that JSON spells in six bytes or UTF-8 in four
+        message["error"] = _last_that_fit(
+            [message["error"]], MAX_BYTES - len(_json({**message, "error": ""}))
+        )
+        room = MAX_BYTES - len(_json(message))
+    message["log"] = _last_that_fit([line.text for line in report.log], room)
+    return _json(message)
+
+
+def _index(variables: Mapping[str, str], name: str) -> Optional[int]:
+    value = variables.get(name, "")
+    return int(value) if value.isdecimal() else None
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _size(text: str) -> int:
+    """Bytes of a text inside a JSON string."""
+    return len(_json(text)) - 2
+
+
+def _shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _last_that_fit(lines: Sequence[str], room: int) -> str:
+    """Join the last lines that fit into a number of bytes; of a last line that does not, its end."""
+    kept: list[str] = []
+    for line in reversed(lines):
+        separator = 2 if kept else 0
+        room -= _size(line) + separator
+        if room < 0:
+            if not kept:
+                kept.append(_end_of(line, room + _size(line)))
+            break
+        kept.append(line)
+    return "\n".join(reversed(kept))
+
+
+def _end_of(line: str, room: int) -> str:
+    start = len(line)
+    while start and (size := _size(line[start - 1])) <= room:
+        room -= size
+        start -= 1
+    return line[start:]
+
+
+def leave(report: Report, variables: Mapping[str, str]) -> None:
+    """Write the termination message where the kubelet reads it. Outside of a pod there is no such file."""
+    path = variables.get(TERMINATION_LOG)
+    flags = os.O_WRONLY | os.O_TRUNC | (os.O_CREAT if path else 0)
+    try:
+        target = os.open(path or DEFAULT_TERMINATION_LOG, flags, 0o644)
+    except OSError as error:
+        if path:
+            say(f"the termination message could not be written to {path}: {error.strerror}")
+        return
+    try:
+        write_all(target, render(report, variables))
+    finally:
+        os.close(target)
+
+
+def say(text: str) -> None:
+    """Tell people something, on stderr."""
+    write_all(2, "".join(f"tpu-launch: {line}\n" for line in text.splitlines()).encode())

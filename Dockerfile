@@ -12,7 +12,7 @@ ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ARG PIP_TRUSTED_HOST
 ARG PIP_DEFAULT_TIMEOUT
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 PIP_ROOT_USER_ACTION=ignore
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 COPY requirements/build.lock requirements/
 RUN python3 -m venv /opt/tools \
@@ -30,7 +30,7 @@ RUN mkdir /out && PYTHONPATH=runtime python3 -m tpu_runtime.bundle /out/tpu-laun
 FROM tools AS operator-dependencies
 COPY requirements/operator.lock requirements/
 # Most of the kubernetes client is models that nobody imports: it gets bytecode only for what the import below loads.
-RUN /opt/tools/bin/pip --python /opt/venv/bin/python install --quiet --require-hashes -r requirements/operator.lock \
+RUN /opt/tools/bin/pip --python /opt/venv/bin/python install --quiet --no-compile --require-hashes -r requirements/operator.lock \
  && /opt/venv/bin/python -m compileall -q -x 'site-packages/kubernetes/' /opt/venv \
  && /opt/venv/bin/python -c 'import kubernetes.aio'
 
@@ -39,7 +39,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY operator operator
 COPY runtime runtime
 RUN /opt/tools/bin/python -m hatchling build -t wheel -d /tmp/wheel \
- && /opt/tools/bin/pip --python /opt/venv/bin/python install --quiet --no-deps --no-index --prefix /out/opt/venv /tmp/wheel/*.whl \
+ && /opt/tools/bin/pip --python /opt/venv/bin/python install --quiet --no-compile --no-deps --no-index --prefix /out/opt/venv /tmp/wheel/*.whl \
  && /opt/venv/bin/python -m compileall -q -s /out /out
 
 FROM ${BASE_IMAGE} AS operator
@@ -66,7 +66,7 @@ RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutil
 # The whole runtime by default; requirements/runtime.lock is JAX alone, a tenth of the size.
 ARG RUNTIME_LOCK=requirements/runtime-torchtpu.lock
 COPY requirements/runtime*.lock requirements/
-RUN /opt/tools/bin/pip --python /opt/venv/bin/python install --quiet --require-hashes -r "${RUNTIME_LOCK}" \
+RUN /opt/tools/bin/pip --python /opt/venv/bin/python install --quiet --no-compile --require-hashes -r "${RUNTIME_LOCK}" \
  && cd /opt/venv/lib/python3*/site-packages \
  && strip --strip-unneeded jaxlib/*.so \
  && find numpy scipy -type d -name tests -prune -exec rm -r {} + \

@@ -35,9 +35,11 @@ check: venv ## Lint, types, import contracts, generated files
 	@$(BIN)/mypy operator/tpu_operator runtime/tpu_runtime hack/devcluster tests
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tpu_operator.api.crd --check crds
+	@$(BIN)/python -m tpu_operator.api.reference --check docs/api.md
 
-generate: venv ## Write generated files (crds/)
+generate: venv ## Write generated files (crds/, docs/api.md)
 	@$(BIN)/python -m tpu_operator.api.crd --write crds
+	@$(BIN)/python -m tpu_operator.api.reference --write docs/api.md
 
 unit: venv ## Tests without a cluster
 	@$(BIN)/pytest tests/unit tests/property

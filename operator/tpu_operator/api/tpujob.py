@@ -288,7 +288,11 @@ class FailurePolicy(Model):
     """What happens when a host fails."""
 
     max_restarts: int = Field(
-        default=3, description="Restarts, of those that count, before the job fails.", ge=0, le=1_000_000
+        default=3,
+        description="Restarts before the job fails. Those that the cluster caused are free: only "
+        "UserError, OutOfMemory, Hang, StartupTimeout and LauncherError count.",
+        ge=0,
+        le=1_000_000,
     )
     restart_scope: RestartScope = Field(
         default=RestartScope.JOB, description="What restarts when a host fails: the whole Job, or its Slice."
@@ -412,7 +416,11 @@ class TPUJobSpec(Model):
 class Failure(Model):
     """One failure of a host: the earliest of its gang, which caused the others."""
 
-    cause: Cause = Field(description="What made the host fail.")
+    cause: Cause = Field(
+        description="What made the host fail: the program (UserError, OutOfMemory, Hang), the cluster "
+        "(Preempted, Evicted, NodeLost, Maintenance, PodDeleted, PlacementMismatch), the hardware (TPUFault) "
+        "or the start (StartupTimeout, LauncherError)."
+    )
     attempt: int = Field(default=0, description="Attempt of the slice that failed.", ge=0)
     pod: str | None = Field(default=None, description="Name of the pod.")
     slice: int | None = Field(default=None, description="Index of the slice; absent for the head.", ge=0)
@@ -437,7 +445,7 @@ class Hosts(Model):
 class SliceStatus(Model):
     """State of one slice."""
 
-    index: int = Field(description="Index of the slice.", ge=0, lt=2 * MAX_SLICES)
+    index: int = Field(description="Index of the slice.", ge=0, le=2 * MAX_SLICES - 1)
     attempt: int = Field(default=0, description="Restarts of this slice so far.", ge=0)
     state: SliceState = Field(default=SliceState.PENDING, description="Where the slice stands.")
     ready: str = Field(default="", description='Hosts that are ready of those it has: "3/4".')
@@ -502,7 +510,9 @@ class TPUJobStatus(Model):
     pending: Pending | None = Field(
         default=None, description="What the job is waiting for; absent if nothing."
     )
-    start_time: Time | None = Field(default=None, description="When the first pods were created.")
+    start_time: Time | None = Field(
+        default=None, description="When the job started; absent while it is suspended."
+    )
     completion_time: Time | None = Field(default=None, description="When the job succeeded or failed.")
 
 

@@ -8,7 +8,7 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from tpu_operator.api import crd
+from tpu_operator.api import crd, reference
 
 CRDS = Path(__file__).parents[3] / "crds"
 Node = dict[str, Any]
@@ -128,3 +128,22 @@ def test_check_shows_the_difference_and_fails(tmp_path: Path, capsys: pytest.Cap
     assert "-    shortName:\n+    shortNames:\n" in output.out
     assert "-kind: Old\n" in output.out
     assert "run `make generate`" in output.err
+
+
+def test_reference_is_up_to_date_and_a_stale_one_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reference.main(["--check", str(CRDS.parent / "docs" / "api.md")]) == 0
+    stale = tmp_path / "api.md"
+    assert reference.main(["--check", str(stale)]) == 1
+    assert "run `make generate`" in capsys.readouterr().err
+    assert reference.main(["--write", str(stale)]) == 0
+    assert reference.main(["--check", str(stale)]) == 0
+
+
+def test_reference_names_every_field_of_spec_and_status() -> None:
+    page = reference.render()
+    for kind in crd.KINDS:
+        for path, _ in nodes(schema_of(kind)):
+            if path.startswith((".spec.", ".status.")) and not path.endswith(("[]", "{}")):
+                assert f"`{path[1:]}" in page

@@ -1,0 +1,49 @@
+{{- define "tpu-operator.name" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name }}{{ else }}{{ .Release.Name }}-{{ .Chart.Name }}{{ end }}
+{{- end }}
+
+{{- define "tpu-operator.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "tpu-operator.labels" -}}
+{{ include "tpu-operator.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "tpu-operator.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "tpu-operator.runtimeImage" -}}
+{{ .Values.runtime.image.repository }}:{{ .Values.runtime.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* What the operator may do in each namespace it works in: exactly the requests it makes. */}}
+{{- define "tpu-operator.rules" -}}
+- apiGroups: [tpu-operator.dev]
+  resources: [tpujobs]
+  verbs: [get, list, watch]
+- apiGroups: [tpu-operator.dev]
+  resources: [tpujobs/status]
+  verbs: [patch, update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
+
+{{/* Nodes have no namespace: pending reasons and placement read them. */}}
+{{- define "tpu-operator.clusterRules" -}}
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [get, list, watch]
+{{- end }}

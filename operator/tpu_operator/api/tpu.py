@@ -4,7 +4,7 @@ from pydantic import ConfigDict, Field
 
 from tpu_operator.api.common import LabelValue, Model, ObjectName
 from tpu_operator.api.extensions import SERVER_DEFAULT, rule, validations
-from tpu_operator.api.tpu_rules import topology_rules
+from tpu_operator.api.tpu_rules import topology_form, tpu_rules
 
 MAX_SLICES = 1024
 MAX_CHIPS_PER_HOST = 256
@@ -44,7 +44,7 @@ class Capacity(Model):
 class TPUSpec(Model):
     """Which TPUs, in slices of which shape, and how many slices."""
 
-    model_config = ConfigDict(json_schema_extra=validations(*topology_rules()))
+    model_config = ConfigDict(json_schema_extra=validations(*tpu_rules()))
 
     accelerator: LabelValue = Field(
         description="Kind of TPU: v4, v5e, v5p, v6e or tpu7x, or a value of the node label "
@@ -56,6 +56,7 @@ class TPUSpec(Model):
         "Decides the number of chips, and with chipsPerHost the number of hosts.",
         min_length=1,
         max_length=11,
+        json_schema_extra=validations(topology_form()),
     )
     chips_per_host: int | None = Field(
         default=None,

@@ -16,6 +16,7 @@ from tpu_operator.catalog import (
     expected_topology,
 )
 
+_TOPOLOGY = "^[1-9][0-9]{0,2}(x[1-9][0-9]{0,2}){1,2}$"
 _KNOWN = strings(name for generation in GENERATIONS for name in generation.names)
 _SINGLE_HOST = strings(dict.fromkeys(t for generation in GENERATIONS for t in generation.single_host))
 _SHORT_NAMES = ", ".join(generation.name for generation in GENERATIONS)
@@ -23,7 +24,7 @@ _SHORT_NAMES = ", ".join(generation.name for generation in GENERATIONS)
 
 def well_formed(tpu: str) -> str:
     """CEL: the topology can be computed with."""
-    return f"{tpu}.topology.matches('^[1-9][0-9]{{0,2}}(x[1-9][0-9]{{0,2}}){{1,2}}$')"
+    return f"{tpu}.topology.matches('{_TOPOLOGY}')"
 
 
 def computable(tpu: str) -> str:
@@ -56,13 +57,20 @@ def devices_per_chip(tpu: str) -> str:
     return f"{{{table}}}[{tpu}.accelerator]"
 
 
-def topology_rules() -> list[Rule]:
+def topology_form() -> Rule:
+    """Return the rule of a topology by itself."""
+    return rule(
+        f"self.matches('{_TOPOLOGY}')",
+        "must be the chips in each dimension, such as 4x4 (v5e, v6e) or 2x2x4 (v4, v5p, tpu7x)",
+    )
+
+
+def tpu_rules() -> list[Rule]:
     """Return the rules of an object that asks for TPUs, whose CEL expression is `self`."""
     large_single_hosts = sorted(
         {t for g in GENERATIONS for t in g.single_host if _chips(t) > MULTI_HOST_CHIPS}
     )
     return [
-        _topology_form(),
         _accelerator_known(),
         *map(_offered, GENERATIONS),
         *map(_unambiguous, large_single_hosts),
@@ -71,22 +79,12 @@ def topology_rules() -> list[Rule]:
     ]
 
 
-def _topology_form() -> Rule:
-    return rule(
-        well_formed("self"),
-        "'%s' is no topology: write the chips in each dimension, such as 4x4 (v5e, v6e) "
-        "or 2x2x4 (v4, v5p, tpu7x)",
-        values=["self.topology"],
-        path=".topology",
-    )
-
-
 def _accelerator_known() -> Rule:
     return rule(
         f"{known('self')} || has(self.chipsPerHost)",
-        f"'%s' is unknown: write one of {_SHORT_NAMES} or their GKE label values, "
+        f"%s is unknown: write one of {_SHORT_NAMES} or their GKE label values, "
         "or set chipsPerHost to the chips of one node",
-        values=["self.accelerator"],
+        values=["strings.quote(self.accelerator)"],
         path=".accelerator",
     )
 

@@ -18,11 +18,19 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     # Accelerator, topology and the division into hosts.
     "malformed topology": (
         {"tpu.topology": "banana"},
-        ["spec.tpu.topology: Invalid value: 'banana' is no topology", "such as 4x4 (v5e, v6e) or 2x2x4"],
+        ['spec.tpu.topology: Invalid value: "banana": must be the chips in each dimension, such as 4x4'],
     ),
-    "topology with a hole": ({"tpu.topology": "4x"}, ["spec.tpu.topology", "'4x' is no topology"]),
-    "topology of four dimensions": ({"tpu.topology": "2x2x2x2"}, ["spec.tpu.topology", "is no topology"]),
-    "topology with a zero": ({"tpu.topology": "0x4"}, ["spec.tpu.topology", "is no topology"]),
+    "topology with a hole": ({"tpu.topology": "4x"}, ["spec.tpu.topology", '"4x": must be the chips']),
+    "topology of four dimensions": (
+        {"tpu.topology": "2x2x2x2"},
+        ["spec.tpu.topology", '"2x2x2x2": must be the chips'],
+    ),
+    "topology with a zero": ({"tpu.topology": "0x4"}, ["spec.tpu.topology", '"0x4": must be the chips']),
+    "topology with a line break": ({"tpu.topology": "4x4\n"}, ["spec.tpu.topology", "must be the chips in"]),
+    "accelerator with a line break": (
+        {"tpu.accelerator": "v5e\n"},
+        ["spec.tpu.accelerator", r'"v5e\n" is unknown: write one of v4'],
+    ),
     "missing topology": ({"tpu.topology": None}, ["spec.tpu.topology: Required value"]),
     "missing accelerator": ({"tpu.accelerator": None}, ["spec.tpu.accelerator: Required value"]),
     "missing tpu": ({"tpu": None}, ["spec.tpu: Required value"]),
@@ -49,11 +57,11 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"tpu.accelerator": "v9"},
         [
             "spec.tpu.accelerator",
-            "'v9' is unknown: write one of v4, v5e, v5p, v6e, tpu7x",
+            '"v9" is unknown: write one of v4, v5e, v5p, v6e, tpu7x',
             "or set chipsPerHost",
         ],
     ),
-    "accelerator in capitals": ({"tpu.accelerator": "V5E"}, ["spec.tpu.accelerator", "'V5E' is unknown"]),
+    "accelerator in capitals": ({"tpu.accelerator": "V5E"}, ["spec.tpu.accelerator", '"V5E" is unknown']),
     "accelerator that is no label value": (
         {"tpu.accelerator": "v 9", "tpu.chipsPerHost": 4},
         ["spec.tpu.accelerator", "must be a label value"],

@@ -1,0 +1,127 @@
+"""The cgroup that holds every process of a cluster, pods included.
+
+Being in it is what makes a process the cluster's: children cannot leave it, and a reused pid is not in it. So `down` needs
+no list of what was started to end all of it, and nothing but it.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from hack.devcluster.state import DevClusterError
+
+_MOUNTS = Path("/proc/self/mounts")
+
+
+def parse_mounts(mounts: str) -> tuple[Path, list[Path]]:
+    """Find the cgroup hierarchies in the text of /proc/mounts.
+
+    Returns:
+        The hierarchy that components are put in, and all of them. With cgroup v1 every controller has a hierarchy; the unified
+        one is preferred, since container runtimes leave their processes where they are in it.
+
+    Raises:
+        DevClusterError: there is none.
+    """
+    entries = [line.split() for line in mounts.splitlines()]
+    found = {Path(target): kind for _, target, kind, *_ in entries if kind in {"cgroup", "cgroup2"}}
+    if not found:
+        raise DevClusterError("no cgroup file system is mounted: containers need one below /sys/fs/cgroup")
+    order = sorted(found, key=lambda path: (found[path] != "cgroup2", path.name != "pids"))
+    return order[0], order
+
+
+def tracking() -> Path:
+    """Mount point of the hierarchy that components are put in."""
+    return parse_mounts(_MOUNTS.read_text())[0]
+
+
+def create(path: str) -> None:
+    """Make the cgroup in every hierarchy: a kubelet refuses a cgroup root that lacks a controller."""
+    for mount in parse_mounts(_MOUNTS.read_text())[1]:
+        (mount / path).mkdir(parents=True, exist_ok=True)
+
+
+def exists(path: str) -> bool:
+    """Tell whether the cgroup is there, in any hierarchy."""
+    return any((mount / path).exists() for mount in parse_mounts(_MOUNTS.read_text())[1])
+
+
+def processes(path: str) -> set[int]:
+    """Pids of all processes in the cgroup and below it, in any hierarchy."""
+    pids: set[int] = set()
+    for directory in _directories(path):
+        with contextlib.suppress(OSError):
+            pids.update(map(int, (directory / "cgroup.procs").read_text().split()))
+    return pids
+
+
+def kill(path: str, timeout: float = 30) -> None:
+    """End every process in the cgroup and below it, also those forked meanwhile.
+
+    Raises:
+        DevClusterError: some do not end.
+    """
+    deadline = time.monotonic() + timeout
+    while pids := processes(path):
+        if time.monotonic() > deadline:
+            raise DevClusterError(f"processes {sorted(pids)} of cgroup {path} do not end on SIGKILL")
+        for pid in pids:
+            _kill(pid, path)
+        time.sleep(0.02)
+
+
+def remove(path: str, timeout: float = 10) -> None:
+    """Remove the empty cgroup, what is below it, and its parent if that is empty too."""
+    deadline = time.monotonic() + timeout
+    # A cgroup whose last process has just died stays busy for a moment.
+    while left := [directory for directory in _directories(path) if not _rmdir(directory)]:
+        if time.monotonic() > deadline:
+            raise DevClusterError(f"cannot remove cgroups: {', '.join(map(str, left))}")
+        time.sleep(0.02)
+    for mount in parse_mounts(_MOUNTS.read_text())[1]:
+        _rmdir(mount / Path(path).parent)
+
+
+def belongs(pid: int, path: str) -> bool:
+    """Tell whether a process is in the cgroup or below it."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return False
+    return any(_inside(line.split(":", 2)[2], path) for line in lines)
+
+
+def _inside(cgroup: str, path: str) -> bool:
+    return f"{cgroup}/".find(f"/{path}/") >= 0
+
+
+def _kill(pid: int, path: str) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        fd = os.pidfd_open(pid)
+        try:
+            # Looked up again with the descriptor in hand: now the pid cannot come to mean another process.
+            if belongs(pid, path):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        finally:
+            os.close(fd)
+
+
+def _directories(path: str) -> Iterator[Path]:
+    """All directories of the cgroup, children before parents."""
+    for mount in parse_mounts(_MOUNTS.read_text())[1]:
+        walk: Iterable[tuple[str, list[str], list[str]]] = os.walk(mount / path, topdown=False)
+        yield from (Path(directory) for directory, _, _ in walk)
+
+
+def _rmdir(directory: Path) -> bool:
+    try:
+        directory.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

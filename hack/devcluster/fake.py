@@ -1,0 +1,170 @@
+"""Fake TPU hosts: node objects that kwok keeps alive, and whose pods it reports as running."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hack.devcluster import tpu
+from hack.devcluster.api import Api
+from hack.devcluster.process import Component
+from hack.devcluster.state import Layout, Record
+
+LABEL = {"type": "kwok"}
+"""Tells fake nodes from real ones."""
+_ANNOTATION = "kwok.x-k8s.io/node"
+HOLD = "devcluster/hold"
+"""Annotation that makes kwok leave a node or a pod as it is: pending, running, not ready or terminating."""
+_PORT = 10247
+_RESOURCES = {"cpu": "96", "memory": "192Gi", "pods": "110", **tpu.RESOURCES}
+_NODE_STATUS = """
+{{ $now := Now }}
+addresses:
+- {type: InternalIP, address: {{ NodeIP | Quote }}}
+- {type: Hostname, address: {{ .metadata.name | Quote }}}
+conditions:
+{{ range NodeConditions }}
+- type: {{ .type | Quote }}
+  status: {{ .status | Quote }}
+  reason: {{ .reason | Quote }}
+  message: {{ .message | Quote }}
+  lastHeartbeatTime: {{ $now | Quote }}
+  lastTransitionTime: {{ $now | Quote }}
+{{ end }}
+"""
+_POD_STATUS = """
+{{ $now := Now }}
+phase: Running
+startTime: {{ $now | Quote }}
+conditions:
+{{ range (list "Initialized" "ContainersReady" "Ready") }}
+- {type: {{ . }}, status: "True", lastTransitionTime: {{ $now | Quote }}}
+{{ end }}
+{{ range .spec.readinessGates }}
+- {type: {{ .conditionType | Quote }}, status: "True", lastTransitionTime: {{ $now | Quote }}}
+{{ end }}
+initContainerStatuses:
+{{ range .spec.initContainers }}
+- name: {{ .name | Quote }}
+  image: {{ .image | Quote }}
+  imageID: ""
+  restartCount: 0
+  ready: true
+  {{ if eq .restartPolicy "Always" }}
+  started: true
+  state: {running: {startedAt: {{ $now | Quote }}}}
+  {{ else }}
+  state: {terminated: {exitCode: 0, reason: Completed, startedAt: {{ $now | Quote }}, finishedAt: {{ $now | Quote }}}}
+  {{ end }}
+{{ end }}
+containerStatuses:
+{{ range .spec.containers }}
+- name: {{ .name | Quote }}
+  image: {{ .image | Quote }}
+  imageID: ""
+  restartCount: 0
+  ready: true
+  started: true
+  state: {running: {startedAt: {{ $now | Quote }}}}
+{{ end }}
+{{ with NodeIPsWith .spec.nodeName }}
+hostIP: {{ index . 0 | Quote }}
+hostIPs: [{ip: {{ index . 0 | Quote }}}]
+{{ end }}
+{{ with PodIPsWith .spec.nodeName (or .spec.hostNetwork false) .metadata.uid .metadata.name .metadata.namespace }}
+podIP: {{ index . 0 | Quote }}
+podIPs: [{ip: {{ index . 0 | Quote }}}]
+{{ end }}
+"""
+
+
+def component(layout: Layout, record: Record, bins: dict[str, Path]) -> Component:
+    """Describe the kwok process."""
+    flags = [f"--kubeconfig={layout.credentials('kwok')}", f"--config={_config(layout)}", "-v=WARN"]
+    return Component("kwok", [bins["kwok"], *flags], f"http://{record.server_ip}:{_PORT}/healthz")
+
+
+def write_files(layout: Layout) -> None:
+    """Write kwok's configuration."""
+    documents = [_configuration(), *_stages()]
+    # JSON is YAML, one document after the other.
+    _config(layout).write_text("\n---\n".join(json.dumps(document) for document in documents))
+
+
+def create_nodes(api: Api, count: int) -> None:
+    """Create the node objects."""
+    for index in range(count):
+        api.create("/api/v1/nodes", node(index))
+
+
+def node(index: int) -> dict[str, Any]:
+    """Build the object of a fake host; four in a row are one slice and one node pool."""
+    name = f"fake-node-{index}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                **LABEL,
+                **tpu.labels(index, "fake-pool"),
+            },
+            "annotations": {_ANNOTATION: "fake"},
+        },
+        "spec": {"taints": [tpu.TAINT]},
+        "status": {"capacity": _RESOURCES, "allocatable": _RESOURCES},
+    }
+
+
+def _config(layout: Layout) -> Path:
+    return layout.config / "kwok.yaml"
+
+
+def _configuration() -> dict[str, Any]:
+    return {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokConfiguration",
+        "options": {
+            "manageNodesWithAnnotationSelector": f"{_ANNOTATION}=fake",
+            "cidr": "10.128.0.0/12",
+            "nodeIP": "10.200.0.1",
+            "nodePort": _PORT,
+            "nodeLeaseDurationSeconds": 40,
+            "nodeLeaseParallelism": 4,
+            "nodePlayStageParallelism": 4,
+            # Few at a time, the pods of a large job would start one after the other.
+            "podPlayStageParallelism": 32,
+            "podsOnNodeSyncParallelism": 4,
+            "enablePodsOnNodeSyncStreamWatch": True,
+        },
+    }
+
+
+def _stages() -> list[dict[str, Any]]:
+    """No stage ends a pod: kwok's own would end pods of a Job at once."""
+    alive = {"key": ".metadata.deletionTimestamp", "operator": "DoesNotExist"}
+    deleted = {"key": ".metadata.deletionTimestamp", "operator": "Exists"}
+    pending = {"key": ".status.phase", "operator": "In", "values": ["Pending"]}
+    ready = '.status.conditions.[] | select(.type == "Ready") | .status'
+    not_ready = {"key": ready, "operator": "NotIn", "values": ["True"]}
+    return [
+        _stage("Node", "node-ready", [alive, not_ready], {"statusTemplate": _NODE_STATUS}),
+        _stage("Pod", "pod-ready", [alive, pending, not_ready], {"statusTemplate": _POD_STATUS}),
+        _stage("Pod", "pod-delete", [deleted], {"delete": True}),
+    ]
+
+
+def _stage(kind: str, name: str, when: list[dict[str, Any]], then: dict[str, Any]) -> dict[str, Any]:
+    held = {"key": f'.metadata.annotations["{HOLD}"]', "operator": "DoesNotExist"}
+    return {
+        "apiVersion": "kwok.x-k8s.io/v1alpha1",
+        "kind": "Stage",
+        "metadata": {"name": name},
+        "spec": {
+            "resourceRef": {"apiGroup": "v1", "kind": kind},
+            "selector": {"matchExpressions": [held, *when]},
+            "next": then,
+        },
+    }

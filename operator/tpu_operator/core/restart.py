@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import RuleAction
@@ -59,13 +58,5 @@ def _matches(rule: FailureRule, failure: Failure) -> bool:
     return (
         (not rule.on_causes or failure.cause in rule.on_causes)
         and (not rule.on_exit_codes or failure.exit_code in rule.on_exit_codes)
-        and (not rule.on_message or _found(rule.on_message, failure.message or ""))
+        and (not rule.on_message or rule.on_message in (failure.message or ""))
     )
-
-
-def _found(pattern: str, text: str) -> bool:
-    """Whether the pattern occurs; one that is no regular expression is taken literally."""
-    try:
-        return re.search(pattern, text) is not None
-    except re.error:
-        return pattern in text

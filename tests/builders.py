@@ -1,0 +1,185 @@
+"""Builders of snapshots for tests: a job, and pods in whatever state a case needs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tpu_operator.api import TPUJob, TPUJobSpec, TPUJobStatus
+from tpu_operator.core import job as job_module
+from tpu_operator.core.settings import PodSettings
+from tpu_operator.core.snapshot import JobSnapshot, Node, Pod, Service
+
+if TYPE_CHECKING:
+    from tpu_operator.core.plan import Plan
+
+NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
+UID = "6f1c2d3e-0000-4000-8000-000000000001"
+SETTINGS = PodSettings(runtime_image="example/runtime:1", launcher_image="example/operator:1")
+
+
+def job(name: str = "train", **spec: Any) -> TPUJob:
+    """A v5e 4x4 job (4 hosts of 4 chips); `spec` replaces whole fields of the spec."""
+    wire = {
+        "tpu": {"accelerator": "v5e", "topology": "4x4"},
+        "run": {"command": ["python", "train.py"]},
+    } | spec
+    metadata = {"name": name, "namespace": "default", "uid": UID, "generation": 1, "resourceVersion": "1"}
+    return TPUJob.parse({"metadata": metadata, "spec": wire})
+
+
+def decode_pod(manifest: dict[str, Any], **status: Any) -> Pod:
+    """A pod as the informer shows it, from a manifest that we would create."""
+    wire = json.loads(json.dumps(manifest))
+    wire["metadata"].setdefault(
+        "uid", f"uid-{wire['metadata']['name']}-{wire['metadata']['labels'].get('tpu-operator.dev/attempt')}"
+    )
+    wire["status"] = status
+    return msgspec.json.decode(json.dumps(wire), type=Pod)
+
+
+def stamp(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def terminated(
+    exit_code: int, message: str = "", at: datetime = NOW, reason: str = "Error"
+) -> dict[str, Any]:
+    """Status of a pod whose main container has ended."""
+    state = {
+        "terminated": {
+            "exitCode": exit_code,
+            "reason": "Completed" if exit_code == 0 else reason,
+            "message": message,
+            "finishedAt": stamp(at),
+        }
+    }
+    return {
+        "phase": "Succeeded" if exit_code == 0 else "Failed",
+        "containerStatuses": [{"name": "main", "state": state}],
+    }
+
+
+def report(cause: str | None = "UserError", exit_code: int = 1, at: datetime = NOW, **more: Any) -> str:
+    """A termination message of the launcher."""
+    return json.dumps({"v": 1, "cause": cause, "exitCode": exit_code, "time": at.timestamp()} | more)
+
+
+RUNNING: dict[str, Any] = {
+    "phase": "Running",
+    "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
+    "containerStatuses": [{"name": "main", "state": {"running": {}}}],
+}
+STARTING: dict[str, Any] = {
+    "phase": "Pending",
+    "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}],
+}
+
+
+@dataclass
+class World:
+    """A tiny cluster around one job: carries plans out to the letter, and nothing else.
+
+    Kubelets, schedulers and people are the test's business: it changes `pods` as they would.
+    """
+
+    job: TPUJob
+    now: datetime = NOW
+    pods: dict[str, Pod] = field(default_factory=dict)
+    services: dict[str, Service] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    events: list[str] = field(default_factory=list)
+    refusal: str = ""
+    alive: bool = True
+    keep_deleted: bool = False
+    """Deleted pods stay, terminating, until `vanish`."""
+
+    def plan(self) -> Plan:
+        snapshot = JobSnapshot(self.job, dict(self.pods), dict(self.services), dict(self.nodes), self.refusal)
+        return job_module.plan(snapshot, self.now, SETTINGS)
+
+    def step(self) -> Plan:
+        """One pass: decide, and carry out."""
+        plan = self.plan()
+        for manifest in plan.applies:
+            self._add(manifest)
+        for delete in plan.deletes:
+            self._delete(delete.kind, delete.name, delete.uid)
+        for manifest in plan.creates:
+            if manifest["metadata"]["name"] not in self.pods | self.services:
+                self._add(manifest)
+        if plan.status is not None:
+            self.set_status(dict(plan.status))
+        self.events += [event.reason for event in plan.events]
+        return plan
+
+    def settle(self, limit: int = 20) -> World:
+        """Passes until nothing is left to do."""
+        for _ in range(limit):
+            plan = self.step()
+            if not (plan.applies or plan.deletes or plan.creates or plan.status is not None):
+                return self
+        raise AssertionError(f"no fixpoint after {limit} passes: {plan}")
+
+    def set_status(self, status: dict[str, Any]) -> None:
+        """Store a status, by way of the wire."""
+        parsed = TPUJobStatus.parse(json.loads(json.dumps(status)))
+        self.job = self.job.model_copy(update={"status": parsed})
+
+    def patch_spec(self, **spec: Any) -> None:
+        """Edit the spec as a user would."""
+        old = self.job.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        meta = self.job.metadata.model_copy(update={"generation": self.job.metadata.generation + 1})
+        self.job = self.job.model_copy(update={"spec": TPUJobSpec.parse(old | spec), "metadata": meta})
+
+    def set_pod(self, name: str, node: str | None = "node", **status: Any) -> None:
+        """Change what the kubelet says of a pod."""
+        wire = msgspec.to_builtins(self.pods[name])
+        wire["status"] = status
+        wire["spec"] = {"nodeName": node} if node else {}
+        self.pods[name] = msgspec.convert(wire, Pod)
+
+    def all_pods(self, **status: Any) -> World:
+        for name in self.pods:
+            self.set_pod(name, **status)
+        return self
+
+    def run(self) -> World:
+        """Bring the present attempt up."""
+        return self.settle().all_pods(**RUNNING).settle()
+
+    def vanish(self, *names: str) -> World:
+        """Pods that are gone from one moment to the next; those being deleted if none is named."""
+        for name in names or [name for name, pod in self.pods.items() if pod.deleting]:
+            del self.pods[name]
+        return self
+
+    def condition(self, kind: str) -> str:
+        """`status/reason` of a condition, empty when it is not there."""
+        found = next((c for c in self.job.status.conditions if c.type == kind), None)
+        return f"{found.status}/{found.reason}" if found else ""
+
+    def _add(self, manifest: dict[str, Any]) -> None:
+        name = manifest["metadata"]["name"]
+        if manifest["kind"] == "Pod":
+            self.pods[name] = decode_pod(manifest)
+        else:
+            self.services[name] = msgspec.json.decode(json.dumps(manifest), type=Service)
+
+    def _delete(self, kind: str, name: str, uid: str) -> None:
+        if kind == "TPUJob":
+            self.alive = False
+            return
+        pod = self.pods[name]
+        assert pod.metadata.uid == uid
+        if not self.keep_deleted:
+            del self.pods[name]
+            return
+        wire = msgspec.to_builtins(pod)
+        wire["metadata"]["deletionTimestamp"] = stamp(self.now + timedelta(seconds=30))
+        wire["metadata"]["deletionGracePeriodSeconds"] = 30
+        self.pods[name] = msgspec.convert(wire, Pod)

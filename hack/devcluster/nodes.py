@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hack.devcluster import packages, tpu
+from hack.devcluster import cgroups, packages, tpu
 from hack.devcluster.network import BRIDGE, BRIDGE_IP, PODS
 from hack.devcluster.process import Component
 from hack.devcluster.state import DevClusterError, Layout, Record
@@ -150,7 +150,9 @@ def _write_node(layout: Layout, index: int) -> None:
         raise DevClusterError("the CNI plugins are gone: install containernetworking-plugins")
     (settings / "containerd.toml").write_text(containerd_config(plugins))
     (settings / "cni" / "pods.conflist").write_text(json.dumps(cni_config()))
-    kubelet = kubelet_config(_FIRST_PORT + index, f"/{layout.cgroup}/{name(index)}")
+    cgroup = f"{layout.cgroup}/pods-{index}"
+    cgroups.create(cgroup)
+    kubelet = kubelet_config(_FIRST_PORT + index, f"/{cgroup}")
     (settings / "kubelet.json").write_text(json.dumps(kubelet))
 
 
@@ -218,6 +220,8 @@ def kubelet_config(port: int, cgroup: str) -> dict[str, Any]:
         "cgroupRoot": cgroup,
         "cgroupsPerQOS": True,
         "enforceNodeAllocatable": [],
+        # Its default is in /usr.
+        "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         "makeIPTablesUtilChains": False,
         # A developer's disk is often nearly full, and images that are loaded by hand cannot be pulled again.
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},

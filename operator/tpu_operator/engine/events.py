@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,10 @@ class Recorder:
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"generateName": f"{regarding.name[:200]}.", "namespace": regarding.namespace},
+            "metadata": {
+                "name": f"{regarding.name[:230]}.{uuid.uuid4().hex[:16]}",
+                "namespace": regarding.namespace,
+            },
             "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "type": "Warning" if event.warning else "Normal",
             "reason": event.reason[:128],

@@ -164,6 +164,8 @@ def _why(view: JobView, found: Failure, why: str) -> str:
 def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     """Make what is missing, remove what is left over, and say how far things are."""
     factory = PodFactory(view.job, view.spec, settings)
+    if mixed := [gang for gang in view.gangs if gang.mixed(factory.revision)]:
+        return draft.renew(mixed)
     applies, creates = _service(view)
     pods: list[Manifest] = []
     conflicts: set[str] = set()

@@ -83,6 +83,14 @@ class Draft:
         self.conditions.set(ConditionType.READY, False, "Restarting", "the next attempt has not started yet")
         return self.plan()
 
+    def renew(self, gangs: list[Gang]) -> Plan:
+        """Start the gangs' next attempt, as their pods are to be made differently now; no failure, no charge."""
+        message = "the spec or the operator's settings changed while the pods were being created"
+        self._bump(gangs, SliceState.RESTARTING)
+        self.conditions.set(ConditionType.RESTARTING, True, "TemplateChanged", message)
+        self.conditions.set(ConditionType.READY, False, "Restarting", message)
+        return self.plan()
+
     def suspend(self, active: list[Gang]) -> None:
         """Stop, or stay stopped; pods of the gangs that are active become leftovers."""
         self._bump(active, SliceState.SUSPENDED)

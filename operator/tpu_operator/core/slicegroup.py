@@ -95,6 +95,11 @@ class Gang:
         """Whether every member has a node."""
         return not self.absent and all(pod.spec.node_name for pod in self.current)
 
+    def mixed(self, revision: str) -> bool:
+        """Whether filling the gaps would put pods of two revisions into one attempt."""
+        others = [pod for pod in self.current if pod.metadata.labels.get(names.LABEL_REVISION) != revision]
+        return bool(self.absent and others)
+
     def _has(self, member: Member) -> bool:
         pod = self.pods.get(member.name)
         return pod is not None and pod.attempt == self.attempt

@@ -110,6 +110,19 @@ class TestStart:
         assert the_world.job.status.pending is None
 
 
+class TestTemplateChange:
+    def test_case_6_no_attempt_mixes_pods_of_two_templates(self) -> None:
+        the_world = world(template={"spec": {"subdomain": "old"}}).settle()
+        the_world.patch_spec(template={"spec": {"subdomain": "new"}})
+        the_world.settle()
+        assert attempts(the_world) == {0}, "a change alone moves nothing"
+        the_world.vanish("train-0-1").settle()
+        assert attempts(the_world) == {1}
+        assert len({pod.metadata.labels["tpu-operator.dev/revision"] for pod in the_world.pods.values()}) == 1
+        assert set(the_world.services) == {"old", "new"}
+        assert the_world.job.status.restarts.total == 0
+
+
 class TestConflicts:
     @pytest.mark.parametrize(
         ("spec", "field"),

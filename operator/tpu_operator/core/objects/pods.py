@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from tpu_operator.api import API_VERSION
@@ -37,7 +40,7 @@ class BuiltPod:
     overrides: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PodFactory:
     """Builds the pods of one TPUJob.
 
@@ -71,8 +74,17 @@ class PodFactory:
         pod = merge(base, _template(self.job.spec.head))
         return BuiltPod(pod, _conflicts(base, pod))
 
+    @cached_property
+    def revision(self) -> str:
+        """Hash of all that pods are made from, apart from their place and attempt."""
+        spec = self.job.spec.wire()
+        source = [spec.get(field) for field in ("tpu", "run", "template", "head", "scheduling")]
+        text = json.dumps([source, asdict(self.settings)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
     def _labels(self, component: str, attempt: int) -> dict[str, str]:
         return {
+            names.LABEL_REVISION: self.revision,
             names.LABEL_JOB: self.job.metadata.name,
             names.LABEL_COMPONENT: component,
             names.LABEL_ATTEMPT: str(attempt),

@@ -48,9 +48,11 @@ LABEL org.opencontainers.image.title="tpu-operator" \
       org.opencontainers.image.description="Kubernetes operator for TPU workloads" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
+# USER: kopf asks for the user's name, and numeric users have none.
 ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONUNBUFFERED=1
+    PYTHONUNBUFFERED=1 \
+    USER=tpu-operator
 COPY --from=operator-dependencies /opt/venv /opt/venv
 COPY --from=operator-code /out/ /
 # The operator's image is also the init container that hands the launcher to images that are not ours.

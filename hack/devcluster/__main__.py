@@ -5,9 +5,9 @@ import sys
 import time
 from pathlib import Path
 
-from hack.devcluster import binaries, teardown
+from hack.devcluster import binaries, bringup, kind, teardown
 from hack.devcluster.cluster import Cluster
-from hack.devcluster.state import DEFAULT_NAME, DevClusterError, Layout
+from hack.devcluster.state import DEFAULT_NAME, DevClusterError, Layout, Shape
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,7 +25,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python3 -m hack.devcluster", description="A local cluster of TPU hosts.")
+    parser = argparse.ArgumentParser(
+        prog="python3 -m hack.devcluster", description="A local cluster of TPU hosts."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     named = argparse.ArgumentParser(add_help=False)
     named.add_argument("--name", default=DEFAULT_NAME, help="name of the cluster (default: %(default)s)")
@@ -33,7 +35,9 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", parents=[named], help="start a cluster and wait until it is ready")
     up.add_argument("--nodes", type=int, default=4, help="real nodes (default: %(default)s)")
     up.add_argument("--fake-nodes", type=int, default=0, help="nodes played by kwok (default: %(default)s)")
-    up.add_argument("--api-qps", type=int, help="client rate of controller manager and scheduler (default: theirs)")
+    up.add_argument(
+        "--api-qps", type=int, help="client rate of controller manager and scheduler (default: theirs)"
+    )
     up.set_defaults(run=_up)
 
     down = commands.add_parser("down", parents=[named], help="end a cluster and remove all of it")
@@ -54,21 +58,31 @@ def _parser() -> argparse.ArgumentParser:
 
 def _up(options: argparse.Namespace) -> None:
     began = time.monotonic()
-    cluster = Cluster.up(
-        options.name, nodes=options.nodes, fake_nodes=options.fake_nodes, api_qps=options.api_qps
-    )
-    print(f"cluster {cluster.name!r} is ready after {time.monotonic() - began:.1f} s", file=sys.stderr)
-    print(f"export KUBECONFIG={cluster.kubeconfig}")
+    layout = Layout(options.name)
+    shape = Shape(options.nodes, options.fake_nodes, options.api_qps)
+    if kind.selected():
+        kind.up(layout, shape)
+    else:
+        bringup.up(layout, shape)
+    print(f"cluster {options.name!r} is ready after {time.monotonic() - began:.1f} s", file=sys.stderr)
+    print(f"export KUBECONFIG={layout.kubeconfig}")
 
 
 def _down(options: argparse.Namespace) -> None:
-    found = teardown.down(Layout(options.name))
-    print(f"cluster {options.name!r} is gone" if found else f"there is no cluster {options.name!r}", file=sys.stderr)
+    layout = Layout(options.name)
+    if kind.selected():
+        kind.down(layout)
+    elif teardown.down(layout):
+        print(f"cluster {options.name!r} is gone", file=sys.stderr)
+    else:
+        print(f"there is no cluster {options.name!r}", file=sys.stderr)
 
 
 def _status(options: argparse.Namespace) -> None:
     cluster = Cluster.attach(options.name)
-    print(f"API server  {cluster.server}\nkubeconfig  {cluster.kubeconfig}\nlogs        {cluster.layout.logs}\n")
+    print(
+        f"API server  {cluster.server}\nkubeconfig  {cluster.kubeconfig}\nlogs        {cluster.layout.logs}\n"
+    )
     for component in cluster.components:
         pid = cluster.find(component)
         print(f"{component:<26}{f'pid {pid}' if pid else 'stopped'}")
@@ -78,9 +92,11 @@ def _status(options: argparse.Namespace) -> None:
 
 
 def _load(options: argparse.Namespace) -> None:
-    cluster = Cluster.attach(options.name)
     for archive in options.archive:
-        cluster.load(archive)
+        if kind.selected():
+            kind.load(Layout(options.name), archive)
+        else:
+            Cluster.attach(options.name).load(archive)
         print(f"loaded {archive}", file=sys.stderr)
 
 

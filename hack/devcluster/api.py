@@ -56,7 +56,11 @@ class Api:
     def _request(
         self, method: str, path: str, body: dict[str, Any] | None = None, kind: str = "application/json"
     ) -> Any:
-        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json", "Content-Type": kind}
+        headers = {
+            "Authorization": f"Bearer {self._token}",
+            "Accept": "application/json",
+            "Content-Type": kind,
+        }
         try:
             self._connection.request(method, path, json.dumps(body) if body else None, headers)
             response = self._connection.getresponse()
@@ -65,7 +69,9 @@ class Api:
             self._connection.close()
             raise ApiUnavailableError(f"no answer to {method} {path}: {error}") from error
         if response.status >= http.client.BAD_REQUEST:
-            raise DevClusterError(f"{method} {path} answered {response.status}: {answer.decode(errors='replace')}")
+            raise DevClusterError(
+                f"{method} {path} answered {response.status}: {answer.decode(errors='replace')}"
+            )
         return json.loads(answer)
 
 

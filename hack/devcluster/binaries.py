@@ -1,6 +1,7 @@
 """Kubernetes and its surroundings, built from the Go modules pinned in hack/tools.
 
-Built once for a user: a build is found again by a hash of all that decides its outcome, so a fresh clone builds nothing.
+Built once for a user: a build is found again by a hash of all that decides its outcome, so that a fresh
+clone builds nothing.
 """
 
 import contextlib
@@ -58,7 +59,14 @@ def _kubernetes_ldflags(gomod: str) -> str:
 def tools() -> dict[str, Tool]:
     """All binaries by name."""
     stamped = _kubernetes_ldflags((TOOLS / "kubernetes" / "go.mod").read_text())
-    kubernetes = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "kube-proxy")
+    kubernetes = (
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kubelet",
+        "kubectl",
+        "kube-proxy",
+    )
     containerd = ("containerd", "containerd-shim-runc-v2", "ctr")
     # Snapshotters that need C libraries or kernel modules, and that nobody uses here.
     untagged = "no_btrfs no_devmapper no_zfs"
@@ -123,10 +131,12 @@ def go_version(module: str) -> str:
         )
     except FileNotFoundError:
         raise DevClusterError(
-            f"Go is missing: install Go {_needed(directory)} or newer and put it on PATH; Kubernetes is built from source"
+            f"Go is missing: install Go {_needed(directory)} or newer and put it on PATH, to build Kubernetes"
         ) from None
     if done.returncode:
-        raise DevClusterError(f"Go is too old: install Go {_needed(directory)} or newer ({done.stderr.strip()})")
+        raise DevClusterError(
+            f"Go is too old: install Go {_needed(directory)} or newer ({done.stderr.strip()})"
+        )
     return " ".join(done.stdout.split())
 
 

@@ -1,7 +1,7 @@
 """The cgroup that holds every process of a cluster, pods included.
 
-Being in it is what makes a process the cluster's: children cannot leave it, and a reused pid is not in it. So `down` needs
-no list of what was started to end all of it, and nothing but it.
+Being in it is what makes a process the cluster's: children cannot leave it, and a reused pid is not in it. So
+`down` needs no list of what was started to end all of it, and nothing but it.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ def parse_mounts(mounts: str) -> tuple[Path, list[Path]]:
     """Find the cgroup hierarchies in the text of /proc/mounts.
 
     Returns:
-        The hierarchy that components are put in, and all of them. With cgroup v1 every controller has a hierarchy; the unified
-        one is preferred, since container runtimes leave their processes where they are in it.
+        The hierarchy that components are put in, and all of them. With cgroup v1 every controller has one of
+        its own; the unified hierarchy is preferred.
 
     Raises:
         DevClusterError: there is none.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hack.devcluster import binaries, bringup, controlplane, images, process, teardown, tpu
-from hack.devcluster.state import DEFAULT_NAME, DevClusterError, Layout, Record
+from hack.devcluster.state import DEFAULT_NAME, DevClusterError, Layout, Record, Shape
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,14 @@ class Cluster:
             name: name of the cluster, unique in this clone.
             nodes: number of real nodes; with 0 there is a control plane alone.
             fake_nodes: number of nodes that kwok plays.
-            api_qps: requests a second that the controller manager and the scheduler may send; None leaves their defaults.
+            api_qps: requests a second that controller manager and scheduler may send; None leaves their
+                defaults.
 
         Raises:
             DevClusterError: it cannot be started, or runs with other numbers of nodes.
         """
         layout = Layout(name)
-        return cls(layout, bringup.up(layout, bringup.Wish(nodes, fake_nodes, api_qps)))
+        return cls(layout, bringup.up(layout, Shape(nodes, fake_nodes, api_qps)))
 
     @classmethod
     def attach(cls, name: str = DEFAULT_NAME) -> "Cluster":
@@ -68,7 +69,9 @@ class Cluster:
         """
         layout = Layout(name)
         if not layout.record.exists():
-            raise DevClusterError(f"there is no cluster {name!r}: start it with `make devcluster-up NAME={name}`")
+            raise DevClusterError(
+                f"there is no cluster {name!r}: start it with `make devcluster-up NAME={name}`"
+            )
         return cls(layout, Record.load(layout.record))
 
     @property
@@ -88,7 +91,7 @@ class Cluster:
 
     @property
     def audit_log(self) -> Path:
-        """Audit log of the API server: requests of all but the cluster's own components, one JSON object a line."""
+        """Audit log: requests of all but the cluster's own components, one JSON object a line."""
         return self.layout.audit_log
 
     @property
@@ -140,10 +143,14 @@ class Cluster:
         Raises:
             DevClusterError: there are no real nodes, or the archive is not one.
         """
-        if not self.record.nodes:
+        if not self.record.shape.nodes:
             raise DevClusterError(f"cluster {self.name!r} has no real nodes to load {archive} into")
         with ThreadPoolExecutor(max_workers=2) as pool:
-            list(pool.map(lambda index: images.load(self.layout, index, archive), range(self.record.nodes)))
+            list(
+                pool.map(
+                    lambda index: images.load(self.layout, index, archive), range(self.record.shape.nodes)
+                )
+            )
 
     def down(self) -> None:
         """End the cluster and remove all of it."""
@@ -173,9 +180,11 @@ class Cluster:
 
     def run_in_netns(self, argv: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[Any]:
         """Run a command in the cluster's network namespace: like subprocess.run, with the same options."""
-        return subprocess.run([*process.enter(self.layout), *argv], **options)  # noqa: PLW1510 (the caller's choice)
+        return subprocess.run([*process.enter(self.layout), *argv], **options)  # noqa: PLW1510 (caller's choice)
 
     def _known(self, component: str) -> str:
         if component not in self.components:
-            raise DevClusterError(f"cluster {self.name!r} has no {component}; it has {', '.join(self.components)}")
+            raise DevClusterError(
+                f"cluster {self.name!r} has no {component}; it has {', '.join(self.components)}"
+            )
         return component

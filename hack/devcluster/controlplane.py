@@ -11,8 +11,9 @@ from hack.devcluster.process import Component
 from hack.devcluster.state import Layout, Record
 
 SERVICES = "10.96.0.0/16"
-ADMIN = "admin"
-_INTERNAL = ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns", "kwok")
+_ADMIN = "admin"
+_OWN = "devcluster"
+_INTERNAL = ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns", "kwok", _OWN)
 # The PodGroup API of Kubernetes 1.37: the gate on both sides, the API version on the server's.
 _GANG = "--feature-gates=GenericWorkload=true"
 _ETCD = "http://127.0.0.1:2379"
@@ -21,7 +22,7 @@ _ETCD = "http://127.0.0.1:2379"
 def write_files(layout: Layout) -> None:
     """Write the keys, tokens and policies that the API server starts with."""
     layout.config.mkdir(mode=0o700)
-    tokens = {user: secrets.token_hex(16) for user in (ADMIN, *_INTERNAL)}
+    tokens = {user: secrets.token_hex(16) for user in (_ADMIN, *_INTERNAL)}
     rows = (f'{token},{user},{user},"system:masters"\n' for user, token in tokens.items())
     _tokens(layout).write_text("".join(rows))
     _service_account_key(layout).write_text(_new_key())
@@ -31,15 +32,17 @@ def write_files(layout: Layout) -> None:
 def write_kubeconfigs(layout: Layout, server: str) -> None:
     """Write the kubeconfigs, once the API server has made its certificate."""
     authority = base64.b64encode(certificate(layout).read_bytes()).decode()
-    for user in (ADMIN, *_INTERNAL):
-        path = layout.kubeconfig if user == ADMIN else layout.credentials(user)
+    for user in (_ADMIN, *_INTERNAL):
+        path = layout.kubeconfig if user == _ADMIN else layout.credentials(user)
         path.touch(mode=0o600)
-        path.write_text(json.dumps(_kubeconfig(layout.id, server, authority, user, _token(layout, user)), indent=2))
+        path.write_text(
+            json.dumps(_kubeconfig(layout.id, server, authority, user, _token(layout, user)), indent=2)
+        )
 
 
 def connect(layout: Layout, record: Record) -> Api:
-    """Make a client of the API server, as its administrator."""
-    return Api(record.server, _token(layout, ADMIN), certificate(layout))
+    """Make a client of the API server, with all rights."""
+    return Api(record.server, _token(layout, _OWN), certificate(layout))
 
 
 def _token(layout: Layout, user: str) -> str:
@@ -55,11 +58,13 @@ def certificate(layout: Layout) -> Path:
 def components(layout: Layout, record: Record, bins: dict[str, Path]) -> list[Component]:
     """Describe the four processes, in the order to start them."""
     ip = record.server_ip
-    rates = [f"--kube-api-{kind}={record.api_qps}" for kind in ("qps", "burst") if record.api_qps]
+    rates = [f"--kube-api-{kind}={record.shape.api_qps}" for kind in ("qps", "burst") if record.shape.api_qps]
     return [
         Component("etcd", [bins["etcd"], *_etcd_flags(layout)]),
         Component(
-            "kube-apiserver", [bins["kube-apiserver"], *_apiserver_flags(layout, ip)], f"{record.server}/readyz"
+            "kube-apiserver",
+            [bins["kube-apiserver"], *_apiserver_flags(layout, ip)],
+            f"{record.server}/readyz",
         ),
         Component(
             "kube-controller-manager",

@@ -53,7 +53,9 @@ initContainerStatuses:
   started: true
   state: {running: {startedAt: {{ $now | Quote }}}}
   {{ else }}
-  state: {terminated: {exitCode: 0, reason: Completed, startedAt: {{ $now | Quote }}, finishedAt: {{ $now | Quote }}}}
+  state:
+    terminated:
+      {exitCode: 0, reason: Completed, startedAt: {{ $now | Quote }}, finishedAt: {{ $now | Quote }}}
   {{ end }}
 {{ end }}
 containerStatuses:
@@ -70,7 +72,8 @@ containerStatuses:
 hostIP: {{ index . 0 | Quote }}
 hostIPs: [{ip: {{ index . 0 | Quote }}}]
 {{ end }}
-{{ with PodIPsWith .spec.nodeName (or .spec.hostNetwork false) .metadata.uid .metadata.name .metadata.namespace }}
+{{ $meta := .metadata }}
+{{ with PodIPsWith .spec.nodeName (or .spec.hostNetwork false) $meta.uid $meta.name $meta.namespace }}
 podIP: {{ index . 0 | Quote }}
 podIPs: [{ip: {{ index . 0 | Quote }}}]
 {{ end }}
@@ -96,16 +99,20 @@ def create_nodes(api: Api, count: int) -> None:
         api.create("/api/v1/nodes", node(index))
 
 
+def name(index: int) -> str:
+    """Name of a fake node."""
+    return f"fake-node-{index}"
+
+
 def node(index: int) -> dict[str, Any]:
     """Build the object of a fake host; four in a row are one slice and one node pool."""
-    name = f"fake-node-{index}"
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
-            "name": name,
+            "name": name(index),
             "labels": {
-                "kubernetes.io/hostname": name,
+                "kubernetes.io/hostname": name(index),
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",
                 **LABEL,

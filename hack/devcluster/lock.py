@@ -14,7 +14,8 @@ _POLL_SECONDS = 0.2
 @contextlib.contextmanager
 def exclusive(layout: Layout) -> Iterator[None]:
     """Wait until no other command changes the cluster, and keep others out meanwhile."""
-    # An abstract socket is given up by the kernel when its owner ends, and is no file that somebody would have to remove.
+    # An abstract socket is given up by the kernel when its owner ends, and is no file that somebody would
+    # have to remove.
     with socket.socket(socket.AF_UNIX) as claim:
         waiting = False
         while not _bind(claim, f"\0tpu-devcluster/{layout.id}"):

@@ -6,15 +6,15 @@ Bridge, packet filter and forwarding of the cluster stay inside; the host gets o
 import contextlib
 import json
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Network, ip_network
+from ipaddress import IPv4Network
 from pathlib import Path
 
 from hack.devcluster.shell import run
 from hack.devcluster.state import DevClusterError
 
-LINKS = ip_network("10.202.0.0/16")
+LINKS = IPv4Network("10.202.0.0/16")
 """Range of the links between host and clusters."""
-PODS = ip_network("10.201.0.0/16")
+PODS = IPv4Network("10.201.0.0/16")
 """Range of the pods: the same in every cluster, since it is not seen outside of its namespace."""
 BRIDGE = "pods"
 BRIDGE_IP = str(PODS[1])
@@ -23,12 +23,9 @@ BRIDGE_IP = str(PODS[1])
 _UPLINK = "host"
 # Pods leave the cluster under its own address, since the host has no route to theirs.
 _MASQUERADE = f"""
-table ip devcluster {{
-  chain postrouting {{
-    type nat hook postrouting priority srcnat;
-    ip saddr {PODS} oifname "{_UPLINK}" masquerade
-  }}
-}}
+add table ip devcluster
+add chain ip devcluster out {{ type nat hook postrouting priority srcnat; }}
+add rule ip devcluster out ip saddr {PODS} oifname "{_UPLINK}" masquerade
 """
 
 
@@ -66,7 +63,7 @@ def add_bridge(netns: str) -> None:
     run(["ip", "-n", netns, "link", "set", BRIDGE, "up"])
     inside = ["nsenter", f"--net=/run/netns/{netns}", "--"]
     run([*inside, "sysctl", "--quiet", "--write", "net.ipv4.ip_forward=1"])
-    run([*inside, "nft", "--file", "-"], stdin=_MASQUERADE)
+    run([*inside, "nft", _MASQUERADE])
 
 
 def exists(netns: str) -> bool:

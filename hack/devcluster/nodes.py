@@ -1,21 +1,20 @@
 """Real nodes: a kubelet and a containerd each, and what they share: kube-proxy and CoreDNS.
 
-A node is a mount namespace with its own /run, /var/lib and /var/log, so that containerd and kubelet find all their default
-places, some of which cannot be configured, and so that all mounts vanish with the last process of the node.
+A node is a mount namespace with its own /run, /var/lib and /var/log, so that containerd and kubelet find all
+their default places, some of which cannot be configured, and so that all mounts vanish with its last process.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from hack.devcluster import cgroups, packages, tpu
 from hack.devcluster.network import BRIDGE, BRIDGE_IP, PODS
-from hack.devcluster.process import Component
+from hack.devcluster.process import Argv, Component
 from hack.devcluster.state import DevClusterError, Layout, Record
 
 PAUSE = "localhost/pause:dev"
-"""Image of the pods' sandbox: a static busybox with all its applets, so that it also serves as a small image for tests."""
+"""Image of the pods' sandbox: a busybox with all its applets, so that it also serves tests as an image."""
 _SETTINGS = "/var/lib/devcluster"
 _TOOLS = "/var/lib/tools"
 _FIRST_PORT = 10250
@@ -28,12 +27,14 @@ _TUNABLES = (
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
 )
-# Arguments: directory of the node, shared CNI state, directories of the Kubernetes and containerd binaries, tunables.
+# Arguments: directory of the node, shared CNI state, directories of the Kubernetes and containerd binaries,
+# tunables. Overlays are other people's containers and image builds: a copy of the mount would keep them busy.
 # /var/lib comes last, for the case that the clone is below it.
 _HOLD = """
 set -eu
 node=$1 cni=$2 kubernetes=$3 containerd=$4
 shift 4
+awk '$3 == "overlay" && $2 != "/" {print $2}' /proc/self/mounts | xargs -r umount --lazy || true
 mount --bind "$cni" "$node/lib/cni"
 mount --bind "$kubernetes" "$node/lib/tools/kubernetes"
 mount --bind "$containerd" "$node/lib/tools/containerd"
@@ -55,10 +56,15 @@ def name(index: int) -> str:
     return f"node-{index}"
 
 
+def agent(index: int) -> str:
+    """Name of the component that is the kubelet of a node."""
+    return f"kubelet-{index}"
+
+
 def write_files(layout: Layout, record: Record) -> None:
     """Write the configuration of all nodes, kube-proxy and CoreDNS. Needs the kubeconfigs."""
     _cni_state(layout).mkdir(parents=True)
-    for index in range(record.nodes):
+    for index in range(record.shape.nodes):
         _write_node(layout, index)
     proxy = kube_proxy_config(layout.credentials("kube-proxy"))
     (layout.config / "kube-proxy.json").write_text(json.dumps(proxy))
@@ -67,21 +73,18 @@ def write_files(layout: Layout, record: Record) -> None:
 
 def give_credentials(layout: Layout, record: Record) -> None:
     """Hand every node the kubelet's kubeconfig."""
-    for index in range(record.nodes):
+    for index in range(record.shape.nodes):
         target = layout.node(index) / "lib" / "devcluster" / "kubeconfig"
         target.write_bytes(layout.credentials("kubelet").read_bytes())
 
 
 def holders(layout: Layout, record: Record, bins: dict[str, Path]) -> list[Component]:
     """Describe the processes that make and keep the nodes' namespaces."""
-    binaries = [bins["kubelet"].parent, bins["containerd"].parent]
+    # Slave: what the host unmounts goes away here too, and what is mounted here does not show there.
+    unshare = ("unshare", "--mount", "--propagation", "slave", "sh", "-c", _HOLD, "sh")
+    shared: Argv = (_cni_state(layout), bins["kubelet"].parent, bins["containerd"].parent, *_TUNABLES)
     return [
-        Component(
-            name(index),
-            # Slave: what the host unmounts goes away here too; what is mounted here does not show there.
-            ["unshare", "--mount", "--propagation", "slave", "sh", "-c", _HOLD, "sh", layout.node(index), _cni_state(layout), *binaries, *_TUNABLES],
-        )
-        for index in range(record.nodes)
+        Component(name(index), [*unshare, layout.node(index), *shared]) for index in range(record.shape.nodes)
     ]
 
 
@@ -93,7 +96,7 @@ def runtimes(record: Record) -> list[Component]:
             [f"{_TOOLS}/containerd/containerd", f"--config={_SETTINGS}/containerd.toml"],
             holder=name(index),
         )
-        for index in range(record.nodes)
+        for index in range(record.shape.nodes)
     ]
 
 
@@ -102,20 +105,20 @@ def agents(layout: Layout, record: Record, bins: dict[str, Path]) -> list[Compon
     proxy = [bins["kube-proxy"], f"--config={layout.config / 'kube-proxy.json'}"]
     dns = [bins["coredns"], f"-conf={layout.config / 'Corefile'}"]
     return [
-        *(_kubelet(index) for index in range(record.nodes)),
+        *(_kubelet(index) for index in range(record.shape.nodes)),
         Component("kube-proxy", proxy, f"http://{record.server_ip}:10256/healthz"),
         Component("coredns", dns, f"http://{record.server_ip}:8181/ready"),
     ]
 
 
-def is_held(layout: Layout, index: int) -> bool:
-    """Tell whether the namespace of a node is complete."""
-    return (layout.node(index) / "run" / "ready").exists()
+def complete(layout: Layout, index: int) -> Path:
+    """File that appears when the namespace of a node is complete."""
+    return layout.node(index) / "run" / "ready"
 
 
-def serves(layout: Layout, index: int) -> bool:
-    """Tell whether the containerd of a node listens."""
-    return (layout.node(index) / "run" / "containerd" / "containerd.sock").exists()
+def socket(layout: Layout, index: int) -> Path:
+    """File that appears when the containerd of a node listens."""
+    return layout.node(index) / "run" / "containerd" / "containerd.sock"
 
 
 def ctr(*arguments: str) -> list[str]:
@@ -126,13 +129,14 @@ def ctr(*arguments: str) -> list[str]:
 def _kubelet(index: int) -> Component:
     labels = ",".join(f"{key}={value}" for key, value in tpu.labels(index, "tpu-pool").items())
     return Component(
-        f"kubelet-{index}",
+        agent(index),
         [
             f"{_TOOLS}/kubernetes/kubelet",
             f"--config={_SETTINGS}/kubelet.json",
             f"--kubeconfig={_SETTINGS}/kubeconfig",
             f"--hostname-override={name(index)}",
-            # All nodes have one address; the API server tells their kubelets apart by the port in the node's status.
+            # All nodes have one address; the API server tells their kubelets apart by the port in the node's
+            # status.
             f"--node-ip={BRIDGE_IP}",
             f"--node-labels={labels}",
         ],
@@ -142,7 +146,14 @@ def _kubelet(index: int) -> Component:
 
 def _write_node(layout: Layout, index: int) -> None:
     node = layout.node(index)
-    for path in ("run", "log", "lib/cni", "lib/tools/kubernetes", "lib/tools/containerd", "lib/devcluster/cni"):
+    for path in (
+        "run",
+        "log",
+        "lib/cni",
+        "lib/tools/kubernetes",
+        "lib/tools/containerd",
+        "lib/devcluster/cni",
+    ):
         (node / path).mkdir(parents=True)
     settings = node / "lib" / "devcluster"
     plugins = packages.cni_plugins()
@@ -176,7 +187,7 @@ conf_dir = "{_SETTINGS}/cni"
 
 
 def cni_config() -> dict[str, Any]:
-    """One flat network for the pods of all nodes: the same bridge, and addresses from the same directory of leases."""
+    """One flat network for the pods of all nodes: one bridge, and addresses from one directory of leases."""
     return {
         "cniVersion": "1.0.0",
         "name": "pods",
@@ -237,7 +248,8 @@ def kube_proxy_config(kubeconfig: Path) -> dict[str, Any]:
         "clientConnection": {"kubeconfig": str(kubeconfig)},
         "hostnameOverride": name(0),
         "mode": "nftables",
-        # Pods are on one bridge: the answer of a Service's pod would pass by the address translation otherwise.
+        # Pods are on one bridge: the answer of a Service's pod would pass by the address translation
+        # otherwise.
         "nftables": {"masqueradeAll": True},
         # The limits of connection tracking are the whole machine's.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},

@@ -40,7 +40,9 @@ def require(*, real_nodes: bool) -> None:
         raise DevClusterError(f"install these first (names of the Debian packages): {' '.join(absent)}")
     _install(absent)
     if still := missing(real_nodes=real_nodes):
-        raise DevClusterError(f"apt-get installed {' '.join(absent)}, but {' '.join(still)} is still not found")
+        raise DevClusterError(
+            f"apt-get installed {' '.join(absent)}, but {' '.join(still)} is still not found"
+        )
 
 
 def missing(*, real_nodes: bool) -> list[str]:

@@ -17,9 +17,12 @@ _LOG_LINES = 15
 _STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
-# Runs in a session of its own, so that the component outlives the command and its terminal. It enters the cgroup before it
-# becomes the component: there is no moment at which `down` would not find it.
+# Runs in a session of its own, so that the component outlives the command and its terminal. It enters the
+# cgroup before it becomes the component: there is no moment at which `down` would not find it.
 _LAUNCH = 'exec </dev/null 2>>"$1"; echo 0 >"$2" || exit 1; echo $$; exec >>"$1"; shift 2; exec "$@"'
+
+
+Argv = Sequence[str | Path]
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Component:
     """A long-running process of the cluster."""
 
     name: str
-    argv: Sequence[str | Path]
+    argv: Argv
     health: str | None = None
     """URL that answers 200 once it works."""
     holder: str | None = None
@@ -42,15 +45,18 @@ def start(layout: Layout, component: Component) -> int:
     """
     leaf = cgroups.tracking() / layout.cgroup / component.name
     leaf.mkdir(exist_ok=True)
-    launch = ["setsid", "--fork", "sh", "-c", _LAUNCH, "sh", layout.log(component.name), leaf / "cgroup.procs"]
-    # nsenter rather than `ip netns exec`, which mounts a new /sys and so hides the cgroups.
-    pid = run([*launch, *enter(layout, component.holder), *component.argv], env=_environment()).strip()
+    launch = ["setsid", "--fork", "sh", "-c", _LAUNCH, "sh", str(layout.log(component.name))]
+    command = [*enter(layout, component.holder), *component.argv]
+    pid = run([*launch, leaf / "cgroup.procs", *command], env=_environment()).strip()
+    if not pid:
+        raise failure(layout, component.name, "cannot be started")
     (layout.pids / component.name).write_text(pid)
     return int(pid)
 
 
 def enter(layout: Layout, holder: str | None = None) -> list[str]:
-    """Command prefix that runs a program in the cluster's network namespace and, with a holder, on its node."""
+    """Command prefix that runs a program in the cluster's network and, with a holder, on its node."""
+    # nsenter rather than `ip netns exec`, which mounts a new /sys and so hides the cgroups.
     mounts = [f"--mount=/proc/{require(layout, holder)}/ns/mnt"] if holder else []
     return ["nsenter", f"--net=/run/netns/{layout.netns}", *mounts, "--"]
 
@@ -94,15 +100,14 @@ def stop(layout: Layout, name: str) -> None:
 
 
 def wait(
-    layout: Layout, names: Iterable[str], check: Callable[[], bool], *, blame: str, seconds: float = 60
+    layout: Layout, names: Iterable[str], late: Callable[[], str | None], *, seconds: float = 60
 ) -> None:
-    """Wait until something is so, while components run.
+    """Wait until nothing is late, while components run.
 
     Args:
         layout: the cluster.
         names: components that must not end meanwhile.
-        check: tells whether it is so.
-        blame: the component that is late, if it does not become so.
+        late: returns the name of a component that is not ready yet, None when all is well.
         seconds: how long to wait.
 
     Raises:
@@ -110,13 +115,18 @@ def wait(
     """
     watched = list(names)
     deadline = time.monotonic() + seconds
-    while not check():
+    while blame := late():
         for name in watched:
             if find(layout, name) is None:
                 raise failure(layout, name, "has ended unexpectedly")
         if time.monotonic() > deadline:
             raise failure(layout, blame, f"is not ready after {seconds:g} seconds")
         time.sleep(_POLL_SECONDS)
+
+
+def await_path(layout: Layout, name: str, path: Path) -> None:
+    """Wait until a file appears that a component makes."""
+    wait(layout, [name], lambda: None if path.exists() else name)
 
 
 def failure(layout: Layout, name: str, why: str) -> DevClusterError:

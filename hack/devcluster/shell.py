@@ -2,7 +2,7 @@
 
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -13,26 +13,28 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def run(
-    argv: Sequence[str | Path], *, stdin: str | IO[bytes] | None = None, env: dict[str, str] | None = None
+    argv: Sequence[str | Path],
+    *,
+    stdin: IO[bytes] | int = subprocess.DEVNULL,
+    env: Mapping[str, str] | None = None,
 ) -> str:
     """Run a command to its end and return its standard output.
 
     Args:
         argv: the command and its arguments.
-        stdin: text to feed it, or an open file.
-        env: the whole environment; by default just a PATH.
+        stdin: its standard input.
+        env: its whole environment; by default just a PATH.
 
     Raises:
         DevClusterError: it could not be run or failed; the message has its error output.
     """
     words = [str(word) for word in argv]
-    text = stdin.encode() if isinstance(stdin, str) else None
-    source = {"input": text} if text is not None else {"stdin": stdin or subprocess.DEVNULL}
+    environment = env or {"PATH": PATH}
     try:
-        done = subprocess.run(words, capture_output=True, check=False, env=env or {"PATH": PATH}, **source)  # type: ignore[call-overload]
+        done = subprocess.run(words, stdin=stdin, capture_output=True, env=environment, check=False)
     except OSError as error:
         raise DevClusterError(f"cannot run {words[0]}: {error.strerror}") from error
     if done.returncode:
         detail = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
         raise DevClusterError(f"{shlex.join(words)} failed: {detail}")
-    return str(done.stdout.decode())
+    return done.stdout.decode(errors="replace")

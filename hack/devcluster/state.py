@@ -104,15 +104,30 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Record:
-    """What a cluster was started with, kept for every later command."""
+class Shape:
+    """What a cluster consists of."""
 
-    nodes: int
+    nodes: int = 4
     """Number of real nodes."""
-    fake_nodes: int
+    fake_nodes: int = 0
     """Number of kwok nodes."""
-    api_qps: int | None
+    api_qps: int | None = None
     """Requests a second that controller manager and scheduler may send; None leaves their defaults."""
+
+    def __post_init__(self) -> None:
+        if self.nodes < 0 or self.fake_nodes < 0:
+            raise DevClusterError("the number of nodes cannot be negative")
+
+    def __str__(self) -> str:
+        rate = f" and {self.api_qps} requests a second" if self.api_qps else ""
+        return f"{self.nodes} nodes, {self.fake_nodes} fake nodes{rate}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was made for a cluster, kept for every later command."""
+
+    shape: Shape
     host_ip: str
     """Address of the host on the link to the cluster's namespace."""
     server_ip: str
@@ -130,4 +145,5 @@ class Record:
     @classmethod
     def load(cls, path: Path) -> "Record":
         """Read a record that `save` wrote."""
-        return cls(**json.loads(path.read_text()))
+        content = json.loads(path.read_text())
+        return cls(**{**content, "shape": Shape(**content["shape"])})

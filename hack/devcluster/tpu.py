@@ -1,4 +1,4 @@
-"""What makes a node a TPU host on GKE: labels, taint and resource. All hosts are v5e 4x4 slices of four hosts."""
+"""What makes a node a TPU host on GKE: labels, taint and resource. All are hosts of v5e 4x4 slices."""
 
 CHIPS = 4
 """Chips a host."""
@@ -13,7 +13,7 @@ TAINT = {"key": RESOURCE, "value": "present", "effect": "NoSchedule"}
 
 
 def labels(index: int, pool: str) -> dict[str, str]:
-    """Labels of the host with an index among those of its kind; pool is the prefix of the node pools' names."""
+    """Labels of a host, by its index among those of its kind and the prefix of their node pools' names."""
     return {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
         "cloud.google.com/gke-tpu-topology": "4x4",

@@ -57,10 +57,10 @@ images: venv ## Build the operator and runtime images
 	@hack/images.sh
 
 devcluster-up: ## Start a local cluster of 4 TPU nodes (NAME=, ARGS="--fake-nodes 64")
-	@$(PYTHON) -m hack.devcluster up --name $(NAME) $(ARGS)
+	@CLUSTER=$(CLUSTER) $(PYTHON) -m hack.devcluster up --name $(NAME) $(ARGS)
 
 devcluster-down: ## Stop the local cluster and remove all of it
-	@$(PYTHON) -m hack.devcluster down --name $(NAME)
+	@CLUSTER=$(CLUSTER) $(PYTHON) -m hack.devcluster down --name $(NAME)
 
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh

@@ -81,7 +81,7 @@ def give_credentials(layout: Layout, record: Record) -> None:
 def holders(layout: Layout, record: Record, bins: dict[str, Path]) -> list[Component]:
     """Describe the processes that make and keep the nodes' namespaces."""
     # Slave: what the host unmounts goes away here too, and what is mounted here does not show there.
-    unshare = ("unshare", "--mount", "--propagation", "slave", "sh", "-c", _HOLD, "sh")
+    unshare: Argv = ("unshare", "--mount", "--propagation", "slave", "sh", "-c", _HOLD, "sh")
     shared: Argv = (_cni_state(layout), bins["kubelet"].parent, bins["containerd"].parent, *_TUNABLES)
     return [
         Component(name(index), [*unshare, layout.node(index), *shared]) for index in range(record.shape.nodes)

@@ -10,7 +10,7 @@ from typing import Any
 
 from hack.devcluster import cgroups, packages, tpu
 from hack.devcluster.network import BRIDGE, BRIDGE_IP, PODS
-from hack.devcluster.process import Argv, Component
+from hack.devcluster.process import Component
 from hack.devcluster.state import DevClusterError, Layout, Record
 
 PAUSE = "localhost/pause:dev"
@@ -81,10 +81,12 @@ def give_credentials(layout: Layout, record: Record) -> None:
 def holders(layout: Layout, record: Record, bins: dict[str, Path]) -> list[Component]:
     """Describe the processes that make and keep the nodes' namespaces."""
     # Slave: what the host unmounts goes away here too, and what is mounted here does not show there.
-    unshare: Argv = ("unshare", "--mount", "--propagation", "slave", "sh", "-c", _HOLD, "sh")
-    shared: Argv = (_cni_state(layout), bins["kubelet"].parent, bins["containerd"].parent, *_TUNABLES)
+    unshare = ("unshare", "--mount", "--propagation", "slave", "sh", "-c", _HOLD, "sh")
+    places = (_cni_state(layout), bins["kubelet"].parent, bins["containerd"].parent)
+    shared = [*map(str, places), *_TUNABLES]
     return [
-        Component(name(index), [*unshare, layout.node(index), *shared]) for index in range(record.shape.nodes)
+        Component(name(index), (*unshare, str(layout.node(index)), *shared))
+        for index in range(record.shape.nodes)
     ]
 
 

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hack.devcluster import binaries, tpu
+from hack.devcluster import binaries, process, tpu
 from hack.devcluster.shell import run
 from hack.devcluster.state import DevClusterError, Layout, Shape
 
@@ -66,7 +66,7 @@ def config(nodes: int) -> dict[str, Any]:
 
 
 def _give_chips(layout: Layout) -> None:
-    kubectl = [str(binaries.ensure(["kubectl"])["kubectl"]), f"--kubeconfig={layout.kubeconfig}"]
+    kubectl: process.Argv = [binaries.ensure(["kubectl"])["kubectl"], f"--kubeconfig={layout.kubeconfig}"]
     for node in run([*kubectl, "get", "nodes", f"--selector={tpu.POOL}", "--output=name"]).split():
         patch = f"--patch={json.dumps(tpu.STATUS)}"
         run([*kubectl, "patch", node, "--subresource=status", "--type=merge", patch])

@@ -10,7 +10,7 @@ from typing import Any
 
 from hack.devcluster import cgroups, packages, tpu
 from hack.devcluster.network import BRIDGE, BRIDGE_IP, PODS
-from hack.devcluster.process import Component
+from hack.devcluster.process import Argv, Component
 from hack.devcluster.state import DevClusterError, Layout, Record
 
 PAUSE = "localhost/pause:dev"
@@ -82,11 +82,9 @@ def holders(layout: Layout, record: Record, bins: dict[str, Path]) -> list[Compo
     """Describe the processes that make and keep the nodes' namespaces."""
     # Slave: what the host unmounts goes away here too, and what is mounted here does not show there.
     unshare = ("unshare", "--mount", "--propagation", "slave", "sh", "-c", _HOLD, "sh")
-    places = (_cni_state(layout), bins["kubelet"].parent, bins["containerd"].parent)
-    shared = [*map(str, places), *_TUNABLES]
+    shared: Argv = (_cni_state(layout), bins["kubelet"].parent, bins["containerd"].parent, *_TUNABLES)
     return [
-        Component(name(index), (*unshare, str(layout.node(index)), *shared))
-        for index in range(record.shape.nodes)
+        Component(name(index), [*unshare, layout.node(index), *shared]) for index in range(record.shape.nodes)
     ]
 
 
@@ -104,8 +102,8 @@ def runtimes(record: Record) -> list[Component]:
 
 def agents(layout: Layout, record: Record, bins: dict[str, Path]) -> list[Component]:
     """Describe the kubelets, kube-proxy and CoreDNS."""
-    proxy = [bins["kube-proxy"], f"--config={layout.config / 'kube-proxy.json'}"]
-    dns = [bins["coredns"], f"-conf={layout.config / 'Corefile'}"]
+    proxy: Argv = [bins["kube-proxy"], f"--config={layout.config / 'kube-proxy.json'}"]
+    dns: Argv = [bins["coredns"], f"-conf={layout.config / 'Corefile'}"]
     return [
         *(_kubelet(index) for index in range(record.shape.nodes)),
         Component("kube-proxy", proxy, f"http://{record.server_ip}:10256/healthz"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FAKE_NODES = 16
+
+
+@pytest.fixture(scope="session", autouse=True)
+def current_loop() -> Iterator[None]:
+    """An event loop to be the current one: pytest-asyncio asks for it, and never closes one made by asking."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    loop.close()
 
 
 @pytest.fixture(scope="session")

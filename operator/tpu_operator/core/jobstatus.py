@@ -84,7 +84,7 @@ class Draft:
         return self.plan()
 
     def renew(self, gangs: list[Gang]) -> Plan:
-        """Start the gangs' next attempt, as their pods are to be made differently now; no failure, no charge."""
+        """Go on to the gangs' next attempt, as pods would be made differently now; nothing is charged."""
         message = "the spec or the operator's settings changed while the pods were being created"
         self._bump(gangs, SliceState.RESTARTING)
         self.conditions.set(ConditionType.RESTARTING, True, "TemplateChanged", message)

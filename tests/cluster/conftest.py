@@ -1,0 +1,164 @@
+"""The operator as a process, beside a real control plane with fake nodes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kube import LEASE, NAMESPACE, POD, TPUJOB, Kube, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hack.devcluster import Cluster
+
+ROOT = Path(__file__).parents[2]
+SYSTEM = "tpu-operator"
+_numbers = itertools.count()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Operator:
+    """One replica of the operator.
+
+    Args:
+        kubeconfig: the cluster to work on.
+        log: where its output goes.
+        arguments: more of its command line.
+    """
+
+    def __init__(self, kubeconfig: Path, log: Path, *arguments: str) -> None:
+        self.identity = f"replica-{next(_numbers)}"
+        self.metrics_port, self.health_port = _free_port(), _free_port()
+        self.log = log
+        self._command = [
+            sys.executable,
+            "-m",
+            "tpu_operator",
+            "run",
+            "--runtime-image=example/runtime:1",
+            "--launcher-image=example/operator:1",
+            f"--identity={self.identity}",
+            f"--metrics-port={self.metrics_port}",
+            f"--health-port={self.health_port}",
+            *arguments,
+        ]
+        self._env = os.environ | {"KUBECONFIG": str(kubeconfig)}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Operator:
+        """Start it, and wait until it has a copy of the cluster."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, env=self._env, stdout=log, stderr=log, cwd=ROOT)
+        wait_for(self.ready, f"{self.identity} to be ready, see {self.log}")
+        return self
+
+    def ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"{self.identity} has died:\n{self.log.read_text()}"
+        return self.http(self.metrics_port, "/readyz")[0] == 200
+
+    def http(self, port: int, path: str) -> tuple[int, str]:
+        """Status and body of a GET; status 0 if nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Exit code, once it has ended."""
+        assert self._process is not None
+        return self._process.wait(timeout=60)
+
+    def kill(self) -> None:
+        """End it without notice."""
+        if self._process is not None and self._process.poll() is None:
+            self.signal(signal.SIGKILL)
+            self.wait()
+
+
+@pytest.fixture(scope="session")
+def kube(control_plane: Cluster) -> Kube:
+    """The cluster, with our CRDs."""
+    subprocess.run(
+        [control_plane.kubectl, "--kubeconfig", control_plane.kubeconfig, "apply", "-f", ROOT / "crds"],
+        check=True,
+        capture_output=True,
+    )
+    client = Kube(control_plane.kubeconfig)
+    wait_for(lambda: _served(client), "TPUJobs to be served")
+    if client.get(NAMESPACE, SYSTEM) is None:
+        client.create(NAMESPACE, {"metadata": {"name": SYSTEM}})
+    return client
+
+
+def _served(client: Kube) -> bool:
+    try:
+        return client.list(TPUJOB, "default") is not None
+    except Exception as error:
+        if "NotFound" in type(error).__name__ or "NotFound" in str(error):
+            return False
+        raise
+
+
+@pytest.fixture
+def make_operator(control_plane: Cluster, kube: Kube, tmp_path: Path) -> Iterator[Callable[..., Operator]]:
+    """Makes replicas, and ends them after the test."""
+    made: list[Operator] = []
+
+    def make(*arguments: str) -> Operator:
+        made.append(Operator(control_plane.kubeconfig, tmp_path / "operator.log", *arguments))
+        return made[-1]
+
+    yield make
+    for operator in made:
+        operator.kill()
+    kube.delete(LEASE, SYSTEM, SYSTEM)
+
+
+@pytest.fixture(scope="module")
+def operator(
+    control_plane: Cluster, kube: Kube, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    """One replica for the tests of a module that do not harm it."""
+    started = Operator(control_plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log").start()
+    yield started
+    started.signal(signal.SIGTERM)
+    assert started.wait() == 0, started.log.read_text()
+    kube.delete(LEASE, SYSTEM, SYSTEM)
+
+
+@pytest.fixture
+def namespace(kube: Kube) -> Iterator[str]:
+    """A namespace of the test's own; its pods give the nodes back before the next test begins."""
+    name = f"test-{os.getpid()}-{next(_numbers)}"
+    kube.create(NAMESPACE, {"metadata": {"name": name}})
+    yield name
+    for job in kube.list(TPUJOB, name):
+        kube.delete(TPUJOB, job["metadata"]["name"], name)
+    kube.delete(NAMESPACE, name)
+    wait_for(lambda: not kube.list(POD, name), f"the pods of {name} to go")

@@ -1,0 +1,323 @@
+"""TPUJobs against a real API server, scheduler and garbage collector; kwok plays the nodes."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.kube import EVENT, POD, QUOTA, SERVICE, TPUJOB, Kube, Object, wait_for
+
+if TYPE_CHECKING:
+    from tests.cluster.conftest import Operator
+
+pytestmark = pytest.mark.usefixtures("operator")
+ATTEMPT = "tpu-operator.dev/attempt"
+HOLD = {"metadata": {"finalizers": ["example.com/hold"]}}
+"""Keeps a deleted pod where it is, as a kubelet does that has not ended its processes yet."""
+RELEASE: Object = {"metadata": {"finalizers": None}}
+
+
+class Jobs:
+    """The jobs of one namespace."""
+
+    def __init__(self, kube: Kube, namespace: str) -> None:
+        self.kube, self.namespace = kube, namespace
+
+    def create(self, name: str = "train", **spec: Any) -> Object:
+        body = {
+            "tpu": {"accelerator": "v5e", "topology": "4x4"},
+            "run": {"command": ["python", "train.py"]},
+        } | spec
+        return self.kube.create(TPUJOB, {"metadata": {"name": name}, "spec": body}, self.namespace)
+
+    def get(self, name: str = "train") -> Object:
+        return self.kube.get(TPUJOB, name, self.namespace) or {}
+
+    def status(self, name: str = "train") -> Object:
+        return dict(self.get(name).get("status", {}))
+
+    def reaches(self, phase: str, name: str = "train", restarts: int | None = None) -> Object:
+        """Wait for a phase, and for a number of restarts."""
+
+        def there() -> Object | None:
+            status = self.status(name)
+            counted = restarts is None or status.get("restarts", {}).get("total") == restarts
+            return status if counted and status.get("phase") == phase else None
+
+        try:
+            return wait_for(there, f"phase {phase} of {name}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {json.dumps(self.status(name), indent=1)}") from None
+
+    def blocked(self, reason: str, name: str = "train") -> str:
+        """Wait until the job is blocked for that reason; the message."""
+        condition = wait_for(lambda: self._blocked(name, reason), f"{name} to be blocked by {reason}")
+        return str(condition["message"])
+
+    def _blocked(self, name: str, reason: str) -> Object | None:
+        for condition in self.status(name).get("conditions", []):
+            if (condition["type"], condition["status"], condition["reason"]) == ("Blocked", "True", reason):
+                return dict(condition)
+        return None
+
+    def pods(self, name: str = "train") -> dict[str, Object]:
+        found = self.kube.list(POD, self.namespace, f"tpu-operator.dev/job={name}")
+        return {pod["metadata"]["name"]: pod for pod in found}
+
+    def end_pod(self, pod: str, exit_code: int, after: float = 0.0) -> None:
+        """End a pod as its kubelet would, with a report of the launcher."""
+        report = {"v": 1, "cause": "UserError", "exitCode": exit_code, "time": time.time() + after}
+        terminated = {
+            "exitCode": exit_code,
+            "reason": "Error" if exit_code else "Completed",
+            "message": json.dumps(report) if exit_code else "",
+        }
+        status = {
+            "phase": "Failed" if exit_code else "Succeeded",
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "image": "example",
+                    "imageID": "",
+                    "ready": False,
+                    "restartCount": 0,
+                    "state": {"terminated": terminated},
+                }
+            ],
+        }
+        self.kube.patch_status(POD, pod, self.namespace, status)
+
+
+@pytest.fixture
+def jobs(kube: Kube, namespace: str) -> Jobs:
+    return Jobs(kube, namespace)
+
+
+def uids(pods: dict[str, Object]) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods.values()}
+
+
+def attempts(pods: dict[str, Object]) -> set[str]:
+    return {pod["metadata"]["labels"][ATTEMPT] for pod in pods.values()}
+
+
+def test_the_smallest_job_runs(jobs: Jobs) -> None:
+    jobs.create()
+    status = jobs.reaches("Running")
+    assert status["ready"] == "4/4"
+    assert status["slices"][0]["nodePool"].startswith("fake-pool-")
+    assert set(jobs.pods()) == {f"train-0-{host}" for host in range(4)}
+
+
+def test_case_3_one_headless_service_owned_by_the_job(jobs: Jobs, kube: Kube) -> None:
+    uid = jobs.create()["metadata"]["uid"]
+    jobs.reaches("Running")
+    (service,) = kube.list(SERVICE, jobs.namespace)
+    assert service["metadata"]["name"] == "train"
+    assert service["metadata"]["ownerReferences"][0]["uid"] == uid
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+
+
+def test_case_4_a_deleted_service_comes_back_without_touching_pods(jobs: Jobs, kube: Kube) -> None:
+    jobs.create()
+    jobs.reaches("Running")
+    before = uids(jobs.pods())
+    old = kube.list(SERVICE, jobs.namespace)[0]["metadata"]["uid"]
+    kube.delete(SERVICE, "train", jobs.namespace)
+    new = wait_for(lambda: kube.get(SERVICE, "train", jobs.namespace), "the Service to come back")
+    assert new["metadata"]["uid"] != old
+    assert uids(jobs.pods()) == before
+    assert jobs.status()["restarts"]["total"] == 0
+
+
+def test_a_service_changed_by_hand_is_put_right(jobs: Jobs, kube: Kube) -> None:
+    jobs.create()
+    jobs.reaches("Running")
+    kube.patch(SERVICE, "train", jobs.namespace, {"spec": {"publishNotReadyAddresses": False}})
+    wait_for(
+        lambda: (kube.get(SERVICE, "train", jobs.namespace) or {})["spec"].get("publishNotReadyAddresses"),
+        "the Service to be repaired",
+    )
+
+
+def test_all_hosts_done_is_success(jobs: Jobs) -> None:
+    jobs.create()
+    jobs.reaches("Running")
+    for pod in jobs.pods():
+        jobs.end_pod(pod, 0)
+    assert jobs.reaches("Succeeded")["completionTime"]
+    assert len(jobs.pods()) == 4
+
+
+def test_case_26_a_failed_host_without_budget_fails_the_job_once(jobs: Jobs, kube: Kube) -> None:
+    jobs.create(failurePolicy={"maxRestarts": 0})
+    jobs.reaches("Running")
+    kube.patch(POD, "train-0-2", jobs.namespace, HOLD)
+    jobs.end_pod("train-0-0", 1, after=0.5)
+    jobs.end_pod("train-0-2", 1)
+    kube.patch(POD, "train-0-2", jobs.namespace, RELEASE)
+    status = jobs.reaches("Failed")
+    failure = status["lastFailure"]
+    assert (failure["slice"], failure["host"], failure["exitCode"], failure["cause"]) == (
+        0,
+        2,
+        1,
+        "UserError",
+    )
+    assert "train-0-2" in status["message"]
+    wait_for(
+        lambda: {pod["status"]["phase"] for pod in jobs.pods().values()} == {"Failed"},
+        "the survivors to be gone",
+    )
+    reasons = [event["reason"] for event in kube.list(EVENT, jobs.namespace)]
+    assert reasons.count("MaxRestartsReached") == 1
+
+
+def test_case_27_restarts_up_to_the_limit_and_no_further(jobs: Jobs) -> None:
+    jobs.create(failurePolicy={"maxRestarts": 1})
+    jobs.reaches("Running")
+    before = uids(jobs.pods())
+    jobs.end_pod("train-0-2", 1)
+    jobs.reaches("Running", restarts=1)
+    assert attempts(jobs.pods()) == {"1"}
+    assert not before & uids(jobs.pods())
+    jobs.end_pod("train-0-2", 1)
+    assert jobs.reaches("Failed")["restarts"] == {"total": 1, "counted": 1, "byCause": {"UserError": 1}}
+
+
+def test_case_28_no_new_pod_while_an_old_one_is_held(jobs: Jobs, kube: Kube) -> None:
+    jobs.create()
+    jobs.reaches("Running")
+    kube.patch(POD, "train-0-3", jobs.namespace, HOLD)
+    jobs.end_pod("train-0-2", 1)
+    wait_for(lambda: set(jobs.pods()) == {"train-0-3"}, "the free old pods to go")
+    assert jobs.status()["phase"] == "Restarting"
+    # A pass provoked now has every reason to create but the held pod.
+    kube.delete(SERVICE, "train", jobs.namespace)
+    wait_for(lambda: kube.get(SERVICE, "train", jobs.namespace), "a pass")
+    assert attempts(jobs.pods()) == {"0"}
+    kube.patch(POD, "train-0-3", jobs.namespace, RELEASE)
+    jobs.reaches("Running", restarts=1)
+    assert attempts(jobs.pods()) == {"1"}
+
+
+def test_a_pod_deleted_by_hand_is_one_uncharged_restart(jobs: Jobs, kube: Kube) -> None:
+    jobs.create()
+    jobs.reaches("Running")
+    kube.delete(POD, "train-0-1", jobs.namespace)
+    assert jobs.reaches("Running", restarts=1)["restarts"] == {
+        "total": 1,
+        "counted": 0,
+        "byCause": {"PodDeleted": 1},
+    }
+
+
+def test_delete_and_apply_again_leaves_nothing_behind(jobs: Jobs, kube: Kube) -> None:
+    for round_ in range(2):
+        uid = jobs.create()["metadata"]["uid"]
+        jobs.reaches("Running")
+        owners = {pod["metadata"]["ownerReferences"][0]["uid"] for pod in jobs.pods().values()}
+        assert owners == {uid}, f"round {round_}"
+        kube.delete(TPUJOB, "train", jobs.namespace)
+    wait_for(lambda: not jobs.pods() and not kube.list(SERVICE, jobs.namespace), "everything to be gone")
+    assert jobs.get() == {}
+
+
+def test_a_foreground_delete_ends(jobs: Jobs, kube: Kube) -> None:
+    jobs.create()
+    jobs.reaches("Running")
+    kube.delete(TPUJOB, "train", jobs.namespace, propagationPolicy="Foreground")
+    wait_for(lambda: not jobs.get() and not jobs.pods(), "the job and its pods to be gone")
+
+
+def test_slices_get_a_pool_each(jobs: Jobs) -> None:
+    jobs.create(tpu={"accelerator": "v5e", "topology": "4x4", "slices": 2})
+    status = jobs.reaches("Running")
+    assert status["ready"] == "8/8"
+    assert len({s["nodePool"] for s in status["slices"]}) == 2
+
+
+def test_a_quota_refuses_and_then_admits(jobs: Jobs, kube: Kube) -> None:
+    quota = {"metadata": {"name": "team"}, "spec": {"hard": {"pods": "0"}}}
+    kube.create(QUOTA, quota, jobs.namespace)
+    jobs.create()
+    message = jobs.blocked("CreateRefused")
+    assert "exceeded quota: team" in message
+    kube.delete(QUOTA, "team", jobs.namespace)
+    status = jobs.reaches("Running")
+    assert "pending" not in status
+
+
+def test_a_service_of_somebody_else_is_not_adopted(jobs: Jobs, kube: Kube) -> None:
+    ports = [{"port": 80}]
+    kube.create(SERVICE, {"metadata": {"name": "train"}, "spec": {"ports": ports}}, jobs.namespace)
+    jobs.create()
+    assert "Service" in jobs.blocked("CreateRefused")
+    assert not jobs.pods()
+    assert "ownerReferences" not in (kube.get(SERVICE, "train", jobs.namespace) or {})["metadata"]
+
+
+def test_no_matching_nodes_is_said(jobs: Jobs) -> None:
+    jobs.create(tpu={"accelerator": "v6e", "topology": "4x4"})
+    assert "gke-tpu-accelerator=tpu-v6e-slice" in jobs.blocked("NoMatchingNodes")
+    assert jobs.status()["pending"]["reason"] == "NoMatchingNodes"
+
+
+def test_suspend_and_resume(jobs: Jobs, kube: Kube) -> None:
+    jobs.create(suspend=True)
+    jobs.reaches("Suspended")
+    assert not jobs.pods()
+    kube.patch(TPUJOB, "train", jobs.namespace, {"spec": {"suspend": False}})
+    jobs.reaches("Running")
+    kube.patch(TPUJOB, "train", jobs.namespace, {"spec": {"suspend": True}})
+    jobs.reaches("Suspended")
+    wait_for(lambda: not jobs.pods(), "the pods to go")
+    kube.patch(TPUJOB, "train", jobs.namespace, {"spec": {"suspend": False}})
+    assert jobs.reaches("Running")["restarts"]["total"] == 0
+    assert attempts(jobs.pods()) == {"1"}
+
+
+def test_a_finished_job_is_deleted_after_its_time(jobs: Jobs) -> None:
+    jobs.create(ttlSecondsAfterFinished=1)
+    jobs.reaches("Running")
+    for pod in jobs.pods():
+        jobs.end_pod(pod, 0)
+    wait_for(lambda: not jobs.get() and not jobs.pods(), "the job to be deleted")
+
+
+def test_status_is_quiet_when_nothing_happens(jobs: Jobs, kube: Kube) -> None:
+    jobs.create()
+    jobs.reaches("Running")
+    version = jobs.get()["metadata"]["resourceVersion"]
+    # A pass that finds nothing to do must write nothing: the Service's return proves that one took place.
+    kube.delete(SERVICE, "train", jobs.namespace)
+    wait_for(lambda: kube.get(SERVICE, "train", jobs.namespace), "a pass")
+    assert jobs.get()["metadata"]["resourceVersion"] == version
+
+
+def test_events_tell_the_story(jobs: Jobs, kube: Kube) -> None:
+    jobs.create()
+    jobs.reaches("Running")
+    wait_for(
+        lambda: "AllHostsReady" in {event["reason"] for event in kube.list(EVENT, jobs.namespace)},
+        "the event of the start",
+    )
+
+
+def test_health_and_metrics(operator: Operator) -> None:
+    assert operator.http(operator.health_port, "/healthz")[0] == 200
+    status, text = operator.http(operator.metrics_port, "/metrics")
+    assert status == 200
+    for name in (
+        "reconcile_duration_seconds_bucket",
+        "queue_depth",
+        "watch_age_seconds",
+        "api_requests_total",
+        "loop_lag_seconds",
+        "leader 1.0",
+    ):
+        assert f"tpu_operator_{name}" in text

@@ -1,0 +1,94 @@
+"""What tests ask of a cluster: objects as plain dicts, and waiting for what they should become."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import kubernetes
+import kubernetes.dynamic
+from kubernetes.dynamic.exceptions import NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+Object = dict[str, Any]
+T = TypeVar("T")
+
+TPUJOB = ("tpu-operator.dev/v1alpha1", "TPUJob")
+POD = ("v1", "Pod")
+SERVICE = ("v1", "Service")
+NAMESPACE = ("v1", "Namespace")
+EVENT = ("events.k8s.io/v1", "Event")
+LEASE = ("coordination.k8s.io/v1", "Lease")
+QUOTA = ("v1", "ResourceQuota")
+MERGE = "application/merge-patch+json"
+PATIENCE = 60.0
+"""Seconds; generous, as a loaded machine is no bug of the operator's."""
+
+
+class Kube:
+    """A cluster.
+
+    Args:
+        kubeconfig: how to reach it.
+    """
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._client = kubernetes.dynamic.DynamicClient(
+            kubernetes.config.new_client_from_config(str(kubeconfig))
+        )
+
+    def _resource(self, kind: tuple[str, str]) -> Any:
+        return self._client.resources.get(api_version=kind[0], kind=kind[1])
+
+    def create(self, kind: tuple[str, str], manifest: Object, namespace: str = "") -> Object:
+        body = {"apiVersion": kind[0], "kind": kind[1]} | manifest
+        found: Object = self._resource(kind).create(body=body, namespace=namespace or None).to_dict()
+        return found
+
+    def get(self, kind: tuple[str, str], name: str, namespace: str = "") -> Object | None:
+        try:
+            found: Object = self._resource(kind).get(name=name, namespace=namespace or None).to_dict()
+        except NotFoundError:
+            return None
+        return found
+
+    def list(self, kind: tuple[str, str], namespace: str, selector: str = "") -> list[Object]:
+        found = self._resource(kind).get(namespace=namespace, label_selector=selector)
+        return list(found.to_dict()["items"])
+
+    def delete(self, kind: tuple[str, str], name: str, namespace: str = "", **options: Any) -> None:
+        with contextlib.suppress(NotFoundError):
+            self._resource(kind).delete(name=name, namespace=namespace or None, body=options or None)
+
+    def patch(self, kind: tuple[str, str], name: str, namespace: str, patch: Object) -> Object:
+        found: Object = (
+            self._resource(kind)
+            .patch(name=name, namespace=namespace, body=patch, content_type=MERGE)
+            .to_dict()
+        )
+        return found
+
+    def patch_status(self, kind: tuple[str, str], name: str, namespace: str, status: Object) -> None:
+        self._resource(kind).status.patch(
+            name=name, namespace=namespace, body={"status": status}, content_type=MERGE
+        )
+
+
+def wait_for(what: Callable[[], T | None], why: str, patience: float = PATIENCE) -> T:
+    """Ask until the answer is true.
+
+    Raises:
+        AssertionError: it was not in time; says what was waited for and what came last.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        answer = what()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {patience:.0f} s for {why}; last answer: {answer!r}")
+        time.sleep(0.1)

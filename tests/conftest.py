@@ -17,7 +17,7 @@ FAKE_NODES = 16
 
 @pytest.fixture(scope="session", autouse=True)
 def current_loop() -> Iterator[None]:
-    """An event loop to be the current one: pytest-asyncio asks for it, and never closes one made by asking."""
+    """A current event loop: pytest-asyncio asks for it, and never closes one that is made by asking."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     yield

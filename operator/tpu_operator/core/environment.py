@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from tpu_operator.api import Launcher
@@ -97,14 +98,27 @@ def tpu_environment(gang: GangSpec, place: Place, settings: PodSettings) -> dict
 
 
 def _identity(gang: GangSpec, place: Place) -> dict[str, str]:
-    hosts = gang.host_names(place.slice_index)
-    addresses = [f"{host}:{port}" for host in hosts for port in place.process_ports]
     return {
         "TPU_WORKER_ID": str(place.host * place.containers + place.container),
-        "TPU_WORKER_HOSTNAMES": ",".join(host for host in hosts for _ in range(place.containers)),
-        "TPU_PROCESS_ADDRESSES": ",".join(addresses),
+        "TPU_WORKER_HOSTNAMES": _repeated(gang, place.slice_index, place.containers),
+        "TPU_PROCESS_ADDRESSES": _addresses(gang, place.slice_index, place.process_ports),
         "TPU_PROCESS_PORT": str(place.process_ports[place.container]),
     }
+
+
+# The lists below are equal on all hosts of a slice and reach 100 KB on a thousand of them: built once, shared.
+
+
+@lru_cache(maxsize=64)
+def _repeated(gang: GangSpec, slice_index: int, times: int) -> str:
+    """Every host of a slice, as many times as it has TPU containers."""
+    return ",".join(host for host in gang.host_names(slice_index) for _ in range(times))
+
+
+@lru_cache(maxsize=64)
+def _addresses(gang: GangSpec, slice_index: int, ports: tuple[int, ...]) -> str:
+    """Every port of every host of a slice."""
+    return ",".join(f"{host}:{port}" for host in gang.host_names(slice_index) for port in ports)
 
 
 def _megascale(gang: GangSpec, place: Place) -> dict[str, str]:
@@ -141,18 +155,14 @@ def _operator(gang: GangSpec, place: Place, settings: PodSettings) -> dict[str, 
 
 def _torch(gang: GangSpec, place: Place) -> dict[str, str]:
     shape = gang.shape
-    addresses = [
-        f"{host}:{names.SLICEBUILDER_PORT + device}"
-        for host in gang.host_names(place.slice_index)
-        for device in range(shape.devices_per_host)
-    ]
+    ports = tuple(names.SLICEBUILDER_PORT + device for device in range(shape.devices_per_host))
     return {
         "NNODES": str(shape.hosts * gang.num_slices),
         "NODE_RANK": str(place.slice_index * shape.hosts + place.host),
         "MASTER_ADDR": gang.coordinator,
         "MASTER_PORT": str(names.MASTER_PORT),
         "TORCH_TPU_TOPOLOGY": torch_topology(shape),
-        "TORCH_TPU_SLICEBUILDER_ADDRESSES": ",".join(addresses),
+        "TORCH_TPU_SLICEBUILDER_ADDRESSES": _addresses(gang, place.slice_index, ports),
         "TORCH_TPU_DEVICES_PER_HOST": str(shape.devices_per_host),
         # Any number will do as long as all hosts agree; left alone, each host takes its own clock's.
         "TORCH_TPU_XPROF_SESSION_ID": str(zlib.crc32(gang.uid.encode())),

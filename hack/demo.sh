@@ -39,7 +39,9 @@ load() { # TARGET, unless the dev cluster holds this very build
 
 dev_cluster() {
   step "Starting a cluster of four TPU hosts (the first time builds Kubernetes: up to 20 minutes)"
-  eval "$(python3 -m hack.devcluster up --name "$NAME")" # exports KUBECONFIG
+  local exports
+  exports=$(python3 -m hack.devcluster up --name "$NAME")
+  eval "$exports" # KUBECONFIG
   PATH=$(python3 -m hack.devcluster binaries kubectl helm | paste -sd:):$PATH
   step "Building the images"
   hack/images.sh
@@ -79,7 +81,8 @@ host_logs() {
   local pod
   for pod in $(kubectl get pods --selector "tpu-operator.dev/job=$JOB" --output name | sort); do
     printf '%s\n' "--- ${pod#pod/}"
-    kubectl logs "$pod" --container main || true
+    # Gloo has a line for every connection.
+    kubectl logs "$pod" --container main | grep --invert-match '^\[Gloo\]' || true
   done
 }
 

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,29 +120,43 @@ def go_version(module: str) -> str:
         DevClusterError: there is none, or it is too old for the module and may not fetch a newer one.
     """
     directory = TOOLS / module
+    needed = _go_directive(directory)
     try:
-        done = subprocess.run(
-            ["go", "env", "GOVERSION", "GOOS", "GOARCH"],
-            cwd=directory,
-            env=_environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = ["go", "env", "GOVERSION", "GOOS", "GOARCH"]
+        done = _go(command, directory, stderr=subprocess.PIPE)
     except FileNotFoundError:
         raise DevClusterError(
-            f"Go is missing: install Go {_needed(directory)} or newer and put it on PATH, to build Kubernetes"
+            f"Go is missing: install Go {needed} or newer and put it on PATH, to build Kubernetes"
         ) from None
-    if done.returncode:
-        raise DevClusterError(
-            f"Go is too old: install Go {_needed(directory)} or newer ({done.stderr.strip()})"
-        )
-    return " ".join(done.stdout.split())
+    found, *platform = done.stdout.split() or [""]
+    if done.returncode or _numbers(found) < _numbers(needed):
+        reason = done.stderr.strip() or f"this is {found}"
+        raise DevClusterError(f"Go is too old: install Go {needed} or newer ({reason})")
+    return " ".join([found, *platform])
 
 
-def _needed(directory: Path) -> str:
+def _go(
+    command: Sequence[str | Path], directory: Path, stderr: int = subprocess.STDOUT
+) -> subprocess.CompletedProcess[str]:
+    """Run Go in a module."""
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env=_environment(),
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        check=False,
+    )
+
+
+def _go_directive(directory: Path) -> str:
     found = re.search(r"^go (\S+)", (directory / "go.mod").read_text(), re.MULTILINE)
-    return found[1] if found else ""
+    return found[1] if found else "1.21"
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def _path(name: str, tool: Tool, version: str) -> Path:
@@ -165,15 +179,7 @@ def _build(name: str, tool: Tool, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Moved into place when complete: an interrupted build leaves nothing that looks like a binary.
     partial = path.with_name(f".{name}.partial")
-    done = subprocess.run(
-        ["go", "build", *tool.flags(), "-o", partial, tool.package],
-        cwd=TOOLS / tool.module,
-        env=_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    done = _go(["go", "build", *tool.flags(), "-o", partial, tool.package], TOOLS / tool.module)
     if done.returncode:
         tail = "\n".join(f"  | {line}" for line in done.stdout.splitlines()[-_LOG_LINES:])
         raise DevClusterError(f"building {name} failed; `go build` in hack/tools/{tool.module} says:\n{tail}")

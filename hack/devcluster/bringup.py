@@ -132,7 +132,7 @@ def _boot_nodes(layout: Layout, record: Record, bins: dict[str, Path]) -> None:
     network.add_bridge(layout.netns)
     nodes.write_files(layout, record)
     pause = layout.config / "pause.tar"
-    images.write_pause(pause)
+    images.write_busybox(pause, nodes.PAUSE)
     for holder in nodes.holders(layout, record, bins):
         process.start(layout, holder)
     runtimes = nodes.runtimes(record)

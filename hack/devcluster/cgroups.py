@@ -51,7 +51,7 @@ def exists(path: str) -> bool:
 
 
 def processes(path: str) -> set[int]:
-    """Pids of all processes in the cgroup and below it, in any hierarchy."""
+    """Pids of all processes in the cgroup and below it, in any hierarchy. Zombies are not among them."""
     pids: set[int] = set()
     for directory in _directories(path):
         with contextlib.suppress(OSError):
@@ -86,25 +86,12 @@ def remove(path: str, timeout: float = 10) -> None:
         _rmdir(mount / Path(path).parent)
 
 
-def belongs(pid: int, path: str) -> bool:
-    """Tell whether a process is in the cgroup or below it."""
-    try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-    except OSError:
-        return False
-    return any(_inside(line.split(":", 2)[2], path) for line in lines)
-
-
-def _inside(cgroup: str, path: str) -> bool:
-    return f"{cgroup}/".find(f"/{path}/") >= 0
-
-
 def _kill(pid: int, path: str) -> None:
     with contextlib.suppress(ProcessLookupError):
         fd = os.pidfd_open(pid)
         try:
             # Looked up again with the descriptor in hand: now the pid cannot come to mean another process.
-            if belongs(pid, path):
+            if pid in processes(path):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
         finally:
             os.close(fd)

@@ -27,8 +27,8 @@ def load(layout: Layout, index: int, archive: Path) -> None:
         run([*enter(layout, nodes.name(index)), *nodes.ctr("images", "import", "-")], stdin=file)
 
 
-def write_pause(archive: Path) -> None:
-    """Write the image of the pods' sandbox, in the format of `docker save`.
+def write_busybox(archive: Path, name: str) -> None:
+    """Write an image of nothing but busybox, that sleeps by default, in the format of `docker save`.
 
     Raises:
         DevClusterError: there is no static busybox.
@@ -43,7 +43,7 @@ def write_pause(archive: Path) -> None:
         "config": {"Entrypoint": ["/bin/sleep", "2147483647"], "Env": ["PATH=/bin"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [nodes.PAUSE], "Layers": ["layer.tar"]}]
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
     with tarfile.open(archive, "w") as tar:
         _add(tar, "layer.tar", layer)
         _add(tar, "config.json", json.dumps(config).encode())

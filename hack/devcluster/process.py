@@ -67,7 +67,7 @@ def find(layout: Layout, name: str) -> int | None:
         pid = int((layout.pids / name).read_text())
     except (FileNotFoundError, ValueError):
         return None
-    return pid if cgroups.belongs(pid, f"{layout.cgroup}/{name}") else None
+    return pid if pid in cgroups.processes(f"{layout.cgroup}/{name}") else None
 
 
 def require(layout: Layout, name: str) -> int:

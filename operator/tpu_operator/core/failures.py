@@ -7,8 +7,9 @@ failures that followed. Without it, the kubelet's word is taken.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
@@ -18,7 +19,7 @@ from tpu_operator.core import names
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tpu_operator.core.snapshot import Pod, Terminated
+    from tpu_operator.core.snapshot import ContainerStatus, Pod, PodCondition, Terminated
 
 COUNTED: Final = frozenset(
     {Cause.USER_ERROR, Cause.OUT_OF_MEMORY, Cause.HANG, Cause.STARTUP_TIMEOUT, Cause.LAUNCHER_ERROR}
@@ -45,18 +46,49 @@ DISRUPTIONS: Final = {
 """Reasons of the pod condition DisruptionTarget, as Kubernetes documents them."""
 
 
+class _Report(msgspec.Struct, rename="camel", frozen=True):
+    """The launcher's termination message (contract A4); what does not have this form is not from it."""
+
+    v: int
+    cause: str | None = None
+    signal: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
+    time: Annotated[float, msgspec.Meta(gt=0, lt=1 << 33)] | None = None
+    error: str | None = None
+    terminated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What a failure is put down to."""
+
+    cause: Cause
+    time: datetime
+    reason: str
+    message: str
+
+
 def failure_of(pod: Pod, now: datetime) -> Failure | None:
-    """How a pod failed, or None when it has not, or only stopped because it was told to."""
-    report = _report(pod.terminated)
-    disruption = _disruption(pod)
-    if not pod.failed and not (pod.deleting and not pod.succeeded):
+    """How a pod failed or was taken away, or None when neither has happened."""
+    if not pod.failed and (pod.succeeded or not pod.deleting):
         return None
-    if disruption is None and pod.deleting and (not pod.failed or _stopped(pod, report)):
-        return _failure(pod, Cause.POD_DELETED, pod.deletion_requested or now, "", report)
-    if disruption is None and not pod.failed:
-        return None
-    cause = disruption or _cause(pod.terminated, report)
-    return _failure(pod, cause, _time(pod, report, now), _reason(pod), report)
+    container = _culprit(pod)
+    ended = container.state.terminated if container else None
+    report = _report(ended)
+    taken = not pod.failed or _stopped(pod, ended, report)
+    verdict = _taken_away(pod, ended, now) if taken else _failed(pod, container, report, now)
+    return Failure(
+        cause=verdict.cause,
+        attempt=pod.attempt,
+        pod=pod.name,
+        slice=_number(pod.metadata.labels.get(names.LABEL_SLICE)),
+        host=_number(pod.metadata.labels.get(names.LABEL_HOST)),
+        container=container.name if container else None,
+        exit_code=ended.exit_code if ended else None,
+        signal=(report.signal if report else None) or (ended.signal if ended else None),
+        reason=verdict.reason or None,
+        message=verdict.message[:1024] or None,
+        time=verdict.time,
+    )
 
 
 def missing(pod_name: str, slice_index: int | None, host: int | None, attempt: int, now: datetime) -> Failure:
@@ -86,70 +118,101 @@ def earlier(one: Failure, other: Failure) -> bool:
     return _order(one) < _order(other)
 
 
-def _report(terminated: Terminated | None) -> dict[str, Any]:
-    """The launcher's termination message; empty when there is none that can be read."""
-    if terminated is None or not terminated.message.startswith("{"):
-        return {}
+def _culprit(pod: Pod) -> ContainerStatus | None:
+    """The container that speaks for the pod: the main one, unless an init container kept it from running."""
+    if pod.terminated is None:
+        for status in pod.status.init_container_statuses:
+            if status.state.terminated is not None and status.state.terminated.exit_code != 0:
+                return status
+    return pod.main
+
+
+def _report(ended: Terminated | None) -> _Report | None:
+    if ended is None or not ended.message.startswith("{"):
+        return None
     try:
-        report = msgspec.json.decode(terminated.message)
+        return msgspec.json.decode(ended.message, type=_Report)
     except msgspec.DecodeError:
-        return {}
-    return report if isinstance(report, dict) else {}
+        return None
 
 
-def _stopped(pod: Pod, report: dict[str, Any]) -> bool:
-    """Whether the process ended because the pod was being deleted, rather than before that."""
-    if report:
-        return bool(report.get("terminated"))
-    ended = pod.terminated.finished_at if pod.terminated else None
-    asked = pod.deletion_requested
-    return ended is not None and asked is not None and ended >= asked
+def _stopped(pod: Pod, ended: Terminated | None, report: _Report | None) -> bool:
+    """Whether the pod ended because it was told to go, rather than failed before that."""
+    told = _told(pod)
+    if told is None and pod.status.reason not in POD_REASONS:
+        return False
+    if report is not None:
+        return report.terminated
+    if ended is None or ended.finished_at is None or told is None:
+        return _disruption(pod) is not None
+    return ended.finished_at >= told
+
+
+def _told(pod: Pod) -> datetime | None:
+    """When the pod was first told to go, by whomever; None if it never was."""
+    target = _disruption_target(pod)
+    times = (target.last_transition_time if target else None, pod.deletion_requested)
+    return min((time for time in times if time is not None), default=None)
+
+
+def _disruption_target(pod: Pod) -> PodCondition | None:
+    condition = pod.condition("DisruptionTarget")
+    return condition if condition is not None and condition.status == "True" else None
 
 
 def _disruption(pod: Pod) -> Cause | None:
+    """What took the pod away, if Kubernetes says so."""
     if pod.status.reason in POD_REASONS:
         return POD_REASONS[pod.status.reason]
-    condition = pod.condition("DisruptionTarget")
-    return DISRUPTIONS.get(condition.reason) if condition and condition.status == "True" else None
+    target = _disruption_target(pod)
+    return DISRUPTIONS.get(target.reason) if target else None
 
 
-def _cause(terminated: Terminated | None, report: dict[str, Any]) -> Cause:
-    if report.get("cause") in set(Cause):
-        return Cause(report["cause"])
-    if terminated is not None and terminated.reason == "OOMKilled":
-        return Cause.OUT_OF_MEMORY
-    return LAUNCHER_CODES.get(terminated.exit_code if terminated else 1, Cause.USER_ERROR)
-
-
-def _time(pod: Pod, report: dict[str, Any], now: datetime) -> datetime:
-    stamp = report.get("time")
-    if isinstance(stamp, int | float) and 0 < stamp < 1 << 33:
-        return datetime.fromtimestamp(stamp, UTC)
-    ended = pod.terminated.finished_at if pod.terminated else None
-    return ended or pod.deletion_requested or now
-
-
-def _reason(pod: Pod) -> str:
-    return pod.status.reason or (pod.terminated.reason if pod.terminated else "")
-
-
-def _failure(pod: Pod, cause: Cause, time: datetime, reason: str, report: dict[str, Any]) -> Failure:
-    labels, terminated = pod.metadata.labels, pod.terminated
-    signal = report.get("signal")
-    message = report.get("error") or pod.status.message or (terminated.message if terminated else "")
-    return Failure(
-        cause=cause,
-        attempt=pod.attempt,
-        pod=pod.name,
-        slice=_number(labels.get(names.LABEL_SLICE)),
-        host=_number(labels.get(names.LABEL_HOST)),
-        container=pod.main.name if pod.main else None,
-        exit_code=terminated.exit_code if terminated else None,
-        signal=signal if isinstance(signal, int) else None,
-        reason=reason or None,
-        message=str(message)[:1024] or None,
-        time=time,
+def _taken_away(pod: Pod, ended: Terminated | None, now: datetime) -> _Verdict:
+    target = _disruption_target(pod)
+    return _Verdict(
+        cause=_disruption(pod) or Cause.POD_DELETED,
+        time=_told(pod) or (ended.finished_at if ended else None) or now,
+        reason=pod.status.reason or (target.reason if target else ""),
+        message=pod.status.message or (target.message if target else ""),
     )
+
+
+def _failed(pod: Pod, container: ContainerStatus | None, report: _Report | None, now: datetime) -> _Verdict:
+    ended = container.state.terminated if container else None
+    return _Verdict(
+        cause=_cause(pod, container, report),
+        time=_time(pod, ended, report, now),
+        reason=pod.status.reason or (ended.reason if ended else ""),
+        message=(report.error if report else "") or pod.status.message or (ended.message if ended else ""),
+    )
+
+
+def _cause(pod: Pod, container: ContainerStatus | None, report: _Report | None) -> Cause:
+    ended = container.state.terminated if container else None
+    if report is not None and report.cause in set(Cause):
+        return Cause(report.cause)
+    if container is None or ended is None:
+        return Cause.USER_ERROR
+    if ended.reason == "OOMKilled":
+        return Cause.OUT_OF_MEMORY
+    launched = container is pod.main and pod.metadata.labels.get(names.LABEL_COMPONENT) == names.WORKER
+    return LAUNCHER_CODES.get(ended.exit_code, Cause.USER_ERROR) if launched else Cause.USER_ERROR
+
+
+def _time(pod: Pod, ended: Terminated | None, report: _Report | None, now: datetime) -> datetime:
+    """When it failed: the launcher's word, unless that is no time at which its container ran."""
+    if report is not None and report.time is not None:
+        stamp = datetime.fromtimestamp(report.time, UTC)
+        if ended is None or _within(stamp, ended):
+            return stamp
+    return (ended.finished_at if ended else None) or _told(pod) or now
+
+
+def _within(stamp: datetime, ended: Terminated) -> bool:
+    """Whether a container ran at that time; both times are its node's, Kubernetes' in whole seconds."""
+    after = ended.started_at is None or stamp >= ended.started_at
+    return after and (ended.finished_at is None or stamp < ended.finished_at + timedelta(seconds=2))
 
 
 def _number(label: str | None) -> int | None:

@@ -113,8 +113,8 @@ class Gang:
         return seen + gone
 
     def reported(self, attempt: int, now: datetime) -> list[Failure]:
-        """Failures of an attempt that processes died of, leaving out pods that were merely taken away."""
-        pods = [pod for pod in self.pods.values() if pod.attempt == attempt and pod.failed]
+        """Failures of an attempt for which something else than a plain deletion is to blame."""
+        pods = [pod for pod in self.pods.values() if pod.attempt == attempt]
         found = [failure for pod in pods if (failure := failures.failure_of(pod, now))]
         return [failure for failure in found if failure.cause != Cause.POD_DELETED]
 

@@ -155,17 +155,13 @@ class Pod(View, frozen=True):
 
     @property
     def succeeded(self) -> bool:
-        """Whether the user's command ended with 0, sidecars aside."""
-        return self.status.phase == "Succeeded" or (
-            self.terminated is not None and self.terminated.exit_code == 0 and self.status.phase != "Failed"
-        )
+        """Whether the user's command ended with 0, whatever becomes of its sidecars."""
+        return self.terminated.exit_code == 0 if self.terminated else self.status.phase == "Succeeded"
 
     @property
     def failed(self) -> bool:
-        """Whether the pod or the user's command failed."""
-        return self.status.phase == "Failed" or (
-            self.terminated is not None and self.terminated.exit_code != 0
-        )
+        """Whether the user's command failed, or the pod without it."""
+        return not self.succeeded and (self.terminated is not None or self.status.phase == "Failed")
 
     @property
     def finished(self) -> bool:

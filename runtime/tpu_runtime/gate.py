@@ -23,6 +23,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol
 
 from tpu_runtime import http
+from tpu_runtime.aio import within
 from tpu_runtime.errors import EXIT_ENVIRONMENT, EXIT_PEERS, EXIT_STALE, STARTUP_TIMEOUT, LaunchError
 from tpu_runtime.names import Resolver, backoff, resolve
 
@@ -140,22 +141,30 @@ class Gate:
         current = self._stages[stage]
         current.add(host)
         try:
-            await asyncio.wait_for(current.complete.wait(), hold)
+            if not current.complete.is_set():
+                await within(hold, current.complete.wait())
         except asyncio.TimeoutError:
-            return self._waiting(current)
+            pass
         except asyncio.CancelledError:
             if self._boots.get(host) == member.boot:
                 current.remove(host)
             raise
+        if current.missing:
+            return self._waiting(current)
         if stage == RESOLVED:
             self._unanswered.add(host)
         return Answer(OPEN)
+
+    def close(self) -> None:
+        """Give up: tell all who wait whom we have been waiting for."""
+        for stage in self._stages.values():
+            stage.complete.set()
 
     async def all_answered(self, seconds: float) -> None:
         """Wait until every host knows that the gate is open: who asks after we are gone waits for ever."""
         if self._stages[RESOLVED].complete.is_set():
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._unanswered.complete.wait(), seconds)
+                await within(seconds, self._unanswered.complete.wait())
 
     def _refusal(self, member: Member) -> Optional[Answer]:
         if member.job != self._job:
@@ -377,7 +386,7 @@ class Visitor:
     async def _resolve(self, end: float) -> None:
         resolver = Resolver(self.env.identity.hostnames)
         try:
-            await asyncio.wait_for(resolver.run(), max(0.0, end - time.monotonic()))
+            await within(max(0.0, end - time.monotonic()), resolver.run())
         except asyncio.TimeoutError:
             found = [f"{name} ({error})" for name, error in islice(resolver.missing.items(), _SHOWN)]
             more = len(resolver.missing) - len(found)

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Awaitable, Callable, Optional
 
+from tpu_runtime.aio import within
+
 _BACKLOG = 4096
 _MAX_HEAD = 16 * 1024
 _MAX_BODY = 16 * 1024
@@ -106,14 +108,14 @@ class Server:
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = await asyncio.wait_for(_read_request(reader), _READ_SECONDS)
+        request = await within(_READ_SECONDS, _read_request(reader))
         if isinstance(request, Response):
             response: Optional[Response] = request
         else:
             response = await _unless_gone(self._handler(request), reader)
         if response is not None:
             writer.write(_render(response))
-            await asyncio.wait_for(writer.drain(), _READ_SECONDS)
+            await within(_READ_SECONDS, writer.drain())
 
 
 def _listen(port: int) -> socket.socket:
@@ -186,7 +188,7 @@ async def post_json(address: tuple[str, int], path: str, value: Any, seconds: fl
         OSError: no connection, or no answer, or not one in JSON (ProtocolError).
     """
     try:
-        return await asyncio.wait_for(_post_json(address, path, value), seconds)
+        return await within(seconds, _post_json(address, path, value))
     except asyncio.TimeoutError:
         raise ProtocolError(f"no answer within {seconds:.0f} s") from None
     except EOFError:

@@ -108,7 +108,14 @@ class _Launch:
         health = Health(gate, time.monotonic())
         server = Server(health.handle)
         await self._listen(server)
-        if not await self._enter(gate, health):
+        try:
+            entered = await self._enter(gate, health)
+        except LaunchError:
+            if gate:
+                gate.close()
+            await server.close()
+            raise
+        if not entered:
             return self._leave(report.never_started(self._stop or signal.SIGTERM))
         ending = await self._supervise(health)
         code = self._leave(ending)

@@ -13,6 +13,8 @@ import socket
 import threading
 from typing import Any, Iterable, Iterator
 
+from tpu_runtime.aio import within
+
 _LOOKUP_SECONDS = 30.0
 _PARALLEL = 16
 
@@ -41,7 +43,7 @@ async def resolve(name: str) -> str:
 
     threading.Thread(target=look_up, name=f"resolve {name}", daemon=True).start()
     try:
-        return await asyncio.wait_for(found, _LOOKUP_SECONDS)
+        return await within(_LOOKUP_SECONDS, found)
     except asyncio.TimeoutError:
         raise OSError(f"no answer from the name server within {_LOOKUP_SECONDS:.0f} s") from None
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Mapping, Optional
 
+from tpu_runtime.aio import within
 from tpu_runtime.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, USER_ERROR, LaunchError
 from tpu_runtime.limits import users_limits
 from tpu_runtime.output import Output, Tail
@@ -117,7 +118,7 @@ class Group:
         while not self._childless.is_set() and time.monotonic() < end:
             self._kill()  # again, for what was forked meanwhile
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._childless.wait(), 0.1)
+                await within(0.1, self._childless.wait())
         self._output.finish(_FINISH_SECONDS)
 
     def deliver(self, signum: int) -> None:

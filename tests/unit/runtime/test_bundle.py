@@ -1,0 +1,79 @@
+"""The launcher as one file, and on the oldest Python that it promises to run on."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.runtime.harness import RUNTIME, variables
+from tpu_runtime import bundle
+
+if TYPE_CHECKING:
+    from tests.unit.runtime.conftest import Launch
+
+OLDEST = (3, 9)
+
+
+def oldest_python() -> str | None:
+    """An interpreter of the oldest version, if this machine has one."""
+    managed = sorted(Path.home().glob(".pyenv/versions/{}.{}.*/bin/python".format(*OLDEST)))
+    return str(managed[-1]) if managed else shutil.which("python{}.{}".format(*OLDEST))
+
+
+@pytest.fixture(scope="module")
+def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundle") / "tpu-launch.pyz"
+    bundle.main([str(path)])
+    return path
+
+
+def test_the_same_sources_make_the_same_bytes(pyz: Path) -> None:
+    assert pyz.read_bytes() == bundle.bundle()
+
+
+def test_it_needs_nothing_but_the_standard_library(launch: Launch, pyz: Path) -> None:
+    prefix = [sys.executable, "-S", "-I", "-W", "error", str(pyz)]
+    launcher = launch(
+        variables(launcher="jax", PYTHONPATH=""), "sh", "-c", "echo $JAX_PLATFORMS", prefix=prefix
+    )
+    assert launcher.code() == 0, launcher.stderr
+    assert launcher.stdout == b"cpu\n"
+
+
+def test_it_is_executable_by_itself(launch: Launch, pyz: Path) -> None:
+    launcher = launch(variables(PYTHONPATH=""), "sh", "-c", "exit 3", prefix=[str(pyz)])
+    assert launcher.code() == 3, launcher.stderr
+
+
+def test_it_runs_on_the_oldest_python(launch: Launch, pyz: Path) -> None:
+    python = oldest_python()
+    if python is None:
+        pytest.skip("there is no Python {}.{} here".format(*OLDEST))
+    prefix = [python, "-S", "-I", str(pyz)]
+    code = "import sys; sys.exit('boom')"
+    launcher = launch(variables(processes=2, PYTHONPATH=""), python, "-c", code, prefix=prefix)
+    assert launcher.code() == 1, launcher.stderr
+    assert launcher.message is not None
+    assert launcher.message["error"] == "boom"
+
+
+def test_its_syntax_is_that_of_the_oldest_python() -> None:
+    """Also where no such interpreter is there to try."""
+    version = "py{}{}".format(*OLDEST)
+    command = [
+        "-m",
+        "ruff",
+        "check",
+        "--isolated",
+        "--no-cache",
+        "--target-version",
+        version,
+        "--select",
+        "F",
+    ]
+    subprocess.run([sys.executable, *command, str(RUNTIME / "tpu_runtime")], check=True)

@@ -21,6 +21,7 @@ from tpu_operator.core.plan import Delete, Plan
 from tpu_operator.core.slicegroup import deletes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from tpu_operator.api import Failure
@@ -99,9 +100,12 @@ def _suspend(view: JobView, draft: Draft) -> Plan | None:
 
 
 def _failure(view: JobView, draft: Draft) -> Plan | None:
-    _refine(view, draft)
+    plan = _refine(view, draft)
+    if plan is not None:
+        return plan
     policy = view.job.spec.failure_policy
-    for gang in view.gangs:
+    # The gang whose failure is on record comes first: the pods of the others are gone because of it.
+    for gang in sorted(view.gangs, key=lambda gang: view.incident(gang) is None):
         found = failures.root(_candidates(view, gang))
         if found is None:
             continue
@@ -120,22 +124,34 @@ def _candidates(view: JobView, gang: Gang) -> list[Failure]:
     """
     known = view.incident(gang)
     seen = [*gang.reported(gang.attempt, view.now), known] if known else gang.failures(view.now)
+    return _heeded(view, seen)
+
+
+def _heeded(view: JobView, seen: Iterable[Failure]) -> list[Failure]:
     policy = view.job.spec.failure_policy
     return [f for f in seen if restart.action_for(f, policy) is not RuleAction.IGNORE]
 
 
-def _refine(view: JobView, draft: Draft) -> None:
+def _refine(view: JobView, draft: Draft) -> Plan | None:
     """Correct the root cause of the restart under way when an earlier failure comes to light.
 
-    Kubelets report seconds apart, so the first failure seen need not be the first that happened.
+    Kubelets report seconds apart, so the first failure seen need not be the first that happened. If the
+    job would have ended had it been known in time, it ends now.
     """
-    for gang in view.gangs:
-        last = view.status.last_failure
-        if last is None or last.attempt != gang.attempt - 1 or last.slice not in (*gang.slices, None):
-            continue
-        earlier = failures.root(gang.reported(last.attempt, view.now))
-        if earlier is not None and failures.earlier(earlier, last):
-            draft.correct(last, earlier)
+    last = view.status.last_failure
+    gang = view.restarted(last) if last is not None else None
+    if last is None or gang is None:
+        return None
+    found = failures.root(_heeded(view, gang.reported(last.attempt, view.now)))
+    if found is None or not failures.earlier(found, last):
+        return None
+    draft.take_back(last)
+    why = restart.fatal(found, view.job.spec.failure_policy, draft.restarts)
+    if why:
+        draft.record(found)
+        return draft.fail(why, _why(view, found, why))
+    draft.charge(found)
+    return None
 
 
 def _fail(view: JobView, draft: Draft, found: Failure, why: str) -> Plan:
@@ -167,11 +183,12 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     if mixed := [gang for gang in view.gangs if gang.mixed(factory.revision)]:
         return draft.renew(mixed)
     applies, creates = _service(view)
+    draft.requeue(pending.stuck_in(view.stale, view.now))
     pods: list[Manifest] = []
     conflicts: set[str] = set()
     overrides: set[str] = set()
     for gang in view.gangs:
-        for member in [] if gang.stale or view.strangers else gang.absent:
+        for member in [] if gang.stale or view.surplus or view.strangers else gang.absent:
             built = (
                 factory.head(gang.attempt)
                 if member.slice_index is None or member.host is None

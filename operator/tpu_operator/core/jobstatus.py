@@ -53,9 +53,10 @@ class Draft:
         self._hold: Hold | None = None
         self._requeue: list[float] = []
 
-    def requeue(self, seconds: float) -> None:
-        """Look again after that time at the latest."""
-        self._requeue.append(seconds)
+    def requeue(self, seconds: float | None) -> None:
+        """Look again after that time at the latest, if one is given."""
+        if seconds is not None:
+            self._requeue.append(seconds)
 
     def record(self, failure: Failure) -> None:
         """Put the root cause of a gang's failure on record."""
@@ -65,21 +66,20 @@ class Draft:
         if not self.conditions.is_true(ConditionType.RESTARTING):
             self.conditions.set(ConditionType.READY, False, "HostFailed", describe(failure))
 
-    def correct(self, old: Failure, new: Failure) -> None:
-        """Replace the root cause of the last restart by an earlier failure."""
-        self.restarts = restart.recharge(self.restarts, old, new, self._view.job.spec.failure_policy)
-        self._last_failure = new
-        if new.slice is not None:
-            self._failures[new.slice] = new
-        if self.conditions.is_true(ConditionType.RESTARTING):
-            self.conditions.set(ConditionType.RESTARTING, True, new.cause, describe(new))
+    def take_back(self, failure: Failure) -> None:
+        """Forget that the restart under way was charged for that failure."""
+        self.restarts = restart.refund(self.restarts, failure, self._view.job.spec.failure_policy)
+
+    def charge(self, failure: Failure) -> None:
+        """Put the failure on record as the root cause of the restart under way."""
+        self.restarts = restart.charge(self.restarts, failure, self._view.job.spec.failure_policy)
+        self.record(failure)
+        self.conditions.set(ConditionType.RESTARTING, True, failure.cause, describe(failure))
 
     def restart(self, gang: Gang, failure: Failure) -> Plan:
         """Give up the gang's attempt and go on to the next."""
-        self.restarts = restart.charge(self.restarts, failure, self._view.job.spec.failure_policy)
-        self.record(failure)
+        self.charge(failure)
         self._bump([gang], SliceState.RESTARTING)
-        self.conditions.set(ConditionType.RESTARTING, True, failure.cause, describe(failure))
         self.conditions.set(ConditionType.READY, False, "Restarting", "the next attempt has not started yet")
         return self.plan()
 
@@ -214,7 +214,7 @@ class Draft:
         pods = [pod for pod in gang.current if pod.metadata.labels.get(names.LABEL_SLICE) == str(index)]
         ready = sum(pod.ready or pod.succeeded for pod in pods)
         restarting = self.conditions.is_true(ConditionType.RESTARTING) and bool(gang.absent)
-        state = slice_state(pods, hosts, restarting=restarting)
+        state = slice_state(pods, hosts, restarting=restarting, placed=gang.head_scheduled)
         return SliceStatus(
             index=index,
             attempt=gang.attempt,

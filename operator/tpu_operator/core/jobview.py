@@ -31,6 +31,7 @@ class JobView:
         spec: its slices.
         gangs: the gangs that restart as one: all slices together, or each of them, and the head.
         strangers: pods with names that we need and owners that we are not.
+        surplus: pods of ours for which the spec, changed while the job was suspended, has no place any more.
     """
 
     snapshot: JobSnapshot
@@ -38,6 +39,7 @@ class JobView:
     spec: GangSpec
     gangs: tuple[Gang, ...]
     strangers: tuple[Pod, ...]
+    surplus: tuple[Pod, ...]
 
     @property
     def job(self) -> TPUJob:
@@ -52,12 +54,12 @@ class JobView:
     @property
     def pods(self) -> list[Pod]:
         """All pods of the job, of any attempt."""
-        return [pod for gang in self.gangs for pod in gang.pods.values()]
+        return [*(pod for gang in self.gangs for pod in gang.pods.values()), *self.surplus]
 
     @property
     def stale(self) -> list[Pod]:
-        """Pods of other attempts than the present one."""
-        return [pod for gang in self.gangs for pod in gang.stale]
+        """Pods that have to go: of other attempts than the present one, and surplus."""
+        return [*(pod for gang in self.gangs for pod in gang.stale), *self.surplus]
 
     @property
     def selector(self) -> dict[str, str]:
@@ -88,8 +90,15 @@ class JobView:
     def incident(self, gang: Gang) -> Failure | None:
         """The failure on record for the gang's present attempt."""
         last = self.status.last_failure
-        names_of_gang = {member.name for member in gang.members}
-        return last if last and last.attempt == gang.attempt and last.pod in names_of_gang else None
+        return last if last and last.attempt == gang.attempt and gang.has_member(last.pod) else None
+
+    def restarted(self, failure: Failure) -> Gang | None:
+        """The gang that is being restarted because of that failure, if one is."""
+        why = (ConditionType.RESTARTING, "True", failure.cause)
+        if not any((c.type, c.status, c.reason) == why for c in self.status.conditions):
+            return None
+        gangs = (g for g in self.gangs if g.attempt == failure.attempt + 1 and g.has_member(failure.pod))
+        return next(gangs, None)
 
 
 def observe(snapshot: JobSnapshot, now: datetime) -> JobView:
@@ -104,7 +113,8 @@ def observe(snapshot: JobSnapshot, now: datetime) -> JobView:
     gangs = tuple(_gang(job, members, ours) for members in _memberships(job, spec))
     wanted = {member.name for gang in gangs for member in gang.members}
     strangers = [pod for name, pod in snapshot.pods.items() if name in wanted and name not in ours]
-    return JobView(snapshot, now, spec, gangs, tuple(strangers))
+    surplus = [pod for name, pod in ours.items() if name not in wanted]
+    return JobView(snapshot, now, spec, gangs, tuple(strangers), tuple(surplus))
 
 
 def gang_spec(job: TPUJob) -> GangSpec:

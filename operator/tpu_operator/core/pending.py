@@ -35,11 +35,7 @@ def refused(message: str) -> Hold | None:
 
 def waiting_for_old(stale: Iterable[Pod], now: datetime) -> Hold | None:
     """Leftovers of an old attempt that do not go away."""
-    stuck = [
-        pod
-        for pod in stale
-        if pod.metadata.deletion_timestamp and now - pod.metadata.deletion_timestamp > STUCK_AFTER
-    ]
+    stuck = [pod for pod in stale if (left := _until_stuck(pod, now)) is not None and left <= 0]
     if not stuck:
         return None
     nodes = ", ".join(f"{pod.name} on node {pod.spec.node_name or '(none)'}" for pod in stuck[:3])
@@ -48,6 +44,17 @@ def waiting_for_old(stale: Iterable[Pod], now: datetime) -> Hold | None:
         f"{len(stuck)} pods of an earlier attempt do not terminate: {nodes}; "
         "look at their finalizers and nodes",
     )
+
+
+def stuck_in(stale: Iterable[Pod], now: datetime) -> float | None:
+    """Seconds until the next of the leftovers counts as one that does not go away; None if none will."""
+    left = [seconds for pod in stale if (seconds := _until_stuck(pod, now)) is not None and seconds > 0]
+    return min(left, default=None)
+
+
+def _until_stuck(pod: Pod, now: datetime) -> float | None:
+    deadline = pod.metadata.deletion_timestamp
+    return (deadline + STUCK_AFTER - now).total_seconds() if deadline else None
 
 
 def image_pull(pods: Iterable[Pod]) -> Hold | None:

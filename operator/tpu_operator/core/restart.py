@@ -44,13 +44,13 @@ def charge(used: Restarts, failure: Failure, policy: FailurePolicy) -> Restarts:
     return used.model_copy(update={"total": used.total + 1, "counted": counted, "by_cause": by_cause})
 
 
-def recharge(used: Restarts, old: Failure, new: Failure, policy: FailurePolicy) -> Restarts:
-    """The restarts after it has turned out that the last one had another root cause."""
-    counted = used.counted - int(counts(old, policy)) + int(counts(new, policy))
-    by_cause = used.by_cause | {old.cause: used.by_cause.get(old.cause, 1) - 1}
-    by_cause |= {new.cause: by_cause.get(new.cause, 0) + 1}
+def refund(used: Restarts, failure: Failure, policy: FailurePolicy) -> Restarts:
+    """The restarts without the last one, which was charged for that failure."""
+    counted = used.counted - int(counts(failure, policy))
+    by_cause = used.by_cause | {failure.cause: used.by_cause.get(failure.cause, 1) - 1}
     kept = {cause: count for cause, count in by_cause.items() if count > 0}
-    return used.model_copy(update={"counted": max(0, counted), "by_cause": kept})
+    update = {"total": max(0, used.total - 1), "counted": max(0, counted), "by_cause": kept}
+    return used.model_copy(update=update)
 
 
 def _matches(rule: FailureRule, failure: Failure) -> bool:

@@ -95,10 +95,20 @@ class Gang:
         """Whether every member has a node."""
         return not self.absent and all(pod.spec.node_name for pod in self.current)
 
+    @property
+    def head_scheduled(self) -> bool:
+        """Whether the head, if the gang has one, has a node."""
+        heads = [m.name for m in self.members if m.slice_index is None]
+        return all(any(pod.name == name and pod.spec.node_name for pod in self.current) for name in heads)
+
     def mixed(self, revision: str) -> bool:
         """Whether filling the gaps would put pods of two revisions into one attempt."""
         others = [pod for pod in self.current if pod.metadata.labels.get(names.LABEL_REVISION) != revision]
         return bool(self.absent and others)
+
+    def has_member(self, name: str | None) -> bool:
+        """Whether a pod of that name belongs to the gang."""
+        return any(member.name == name for member in self.members)
 
     def _has(self, member: Member) -> bool:
         pod = self.pods.get(member.name)
@@ -126,11 +136,18 @@ def deletes(pods: Iterable[Pod]) -> tuple[Delete, ...]:
     )
 
 
-def slice_state(pods: list[Pod], hosts: int, *, restarting: bool) -> SliceState:
-    """One word for a slice, from its pods of the present attempt."""
+def slice_state(pods: list[Pod], hosts: int, *, restarting: bool, placed: bool) -> SliceState:
+    """One word for a slice.
+
+    Args:
+        pods: its pods of the present attempt.
+        hosts: how many it should have.
+        restarting: its gang waits for the pods of the present attempt to be made.
+        placed: the head that it cannot start without, if any, has a node.
+    """
     if restarting:
         return SliceState.RESTARTING
-    if len(pods) < hosts or not all(pod.spec.node_name for pod in pods):
+    if not placed or len(pods) < hosts or not all(pod.spec.node_name for pod in pods):
         return SliceState.PENDING
     if all(pod.succeeded for pod in pods):
         return SliceState.SUCCEEDED

@@ -106,7 +106,7 @@ def _identity(gang: GangSpec, place: Place) -> dict[str, str]:
     }
 
 
-# The lists below are equal on all hosts of a slice and reach 100 KB on a thousand of them: built once, shared.
+# The lists below are equal on all hosts of a slice and reach 100 KB on a thousand of them: built once.
 
 
 @lru_cache(maxsize=64)

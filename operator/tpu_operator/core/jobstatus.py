@@ -148,6 +148,7 @@ class Draft:
             deletes=tuple(deletes),
             creates=tuple(creates),
             status=status.wire() if status != old else None,
+            status_can_wait=_without_counts(status) == _without_counts(old),
             events=tuple(_events(old.conditions, status.conditions)),
             requeue_after=min(self._requeue, default=None),
         )
@@ -256,6 +257,12 @@ def describe(failure: Failure) -> str:
     code = f", exit code {failure.exit_code}" if failure.exit_code is not None else ""
     text = f": {failure.message}" if failure.message else ""
     return f"{failure.cause} in pod {failure.pod}{code}{text}"
+
+
+def _without_counts(status: TPUJobStatus) -> TPUJobStatus:
+    """A status without what changes with every single host."""
+    slices = [s.model_copy(update={"ready": ""}) for s in status.slices]
+    return status.model_copy(update={"ready": "", "hosts": Hosts(), "slices": slices})
 
 
 def _events(old: Iterable[Condition], new: Iterable[Condition]) -> Iterable[Event]:

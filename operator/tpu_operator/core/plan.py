@@ -48,6 +48,8 @@ class Plan:
         deletes: objects to delete.
         creates: pods to create; one that exists already is left as it is.
         status: the whole new status, or None to leave it.
+        status_can_wait: nothing but counts has changed in it, so that it may be written together with what
+            changes in the next second.
         events: written once the status is.
         requeue_after: seconds until the decision changes by the passing of time alone.
     """
@@ -56,5 +58,6 @@ class Plan:
     deletes: tuple[Delete, ...] = ()
     creates: tuple[Manifest, ...] = ()
     status: Mapping[str, Any] | None = None
+    status_can_wait: bool = False
     events: tuple[Event, ...] = ()
     requeue_after: float | None = None

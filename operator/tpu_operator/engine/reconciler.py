@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 PATIENCE: Final = 5.0
 """Seconds to wait for our own writes to come back on the watch before going on without them."""
+STATUS_INTERVAL: Final = 1.0
+"""Seconds between status writes that bring nothing but new counts."""
 REFUSED_RETRY: Final = 10.0
 """Seconds after which a refused create is tried again."""
 
@@ -53,6 +55,7 @@ class _Memory:
 
     written: dict[str, int] = field(default_factory=dict)
     deadline: float = 0.0
+    status_at: float = float("-inf")
     refusal: str = ""
 
 
@@ -116,6 +119,7 @@ class Reconciler:
             del self._memory[key]
             return
         target, plan = decision
+        plan = self._hold_back_counts(key, memory, plan)
         memory.written = {}
         memory.deadline = asyncio.get_running_loop().time() + PATIENCE
         refusal = await self._applier.carry_out(target, plan, memory.written)
@@ -133,6 +137,18 @@ class Reconciler:
             return False
         self._queue.add_after(key, left)
         return True
+
+    def _hold_back_counts(self, key: Key, memory: _Memory, plan: Plan) -> Plan:
+        """Leave out a status that can wait and would follow too soon on the last one."""
+        if plan.status is None:
+            return plan
+        now = asyncio.get_running_loop().time()
+        left = memory.status_at + STATUS_INTERVAL - now
+        if plan.status_can_wait and left > 0:
+            self._queue.add_after(key, left)
+            return replace(plan, status=None)
+        memory.status_at = now
+        return plan
 
     def _remember_refusal(self, key: Key, memory: _Memory, refusal: str, *, tried: bool) -> None:
         if refusal:

@@ -73,6 +73,15 @@ class TestStart:
         assert the_world.job.status.ready == "1/4"
         assert the_world.job.status.slices[0].ready == "1/4"
 
+    def test_only_a_status_that_brings_nothing_but_counts_can_wait(self) -> None:
+        the_world = world().settle().all_pods(**STARTING).settle()
+        the_world.set_pod("train-0-2", **RUNNING)
+        counts = the_world.plan()
+        assert counts.status is not None
+        assert counts.status_can_wait
+        the_world.all_pods(**RUNNING)
+        assert not the_world.plan().status_can_wait
+
     def test_status_says_which_node_pool(self) -> None:
         the_world = world()
         the_world.nodes["node"] = msgspec.convert(

@@ -1,7 +1,8 @@
 """Merge a user's partial PodTemplateSpec over what we build, as strategic merge patch would.
 
-Lists of named things are merged by their key, tolerations are added, any other list is replaced: the same
-keys that Kubernetes gives these lists (`patchMergeKey` in its API types).
+Lists of named things are merged by their key, the same keys that Kubernetes gives these lists (`listMapKey`
+in its API types). Tolerations and terms of affinity between pods are added: the user's are further wishes,
+and ours keep the slice together. Any other list is replaced.
 """
 
 from __future__ import annotations
@@ -9,17 +10,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 KEYS: Final = {
-    "containers": "name",
-    "initContainers": "name",
-    "volumes": "name",
-    "env": "name",
-    "volumeMounts": "mountPath",
-    "ports": "containerPort",
-    "imagePullSecrets": "name",
-    "hostAliases": "ip",
-    "topologySpreadConstraints": "topologyKey",
+    "containers": ("name",),
+    "volumes": ("name",),
+    "initContainers": ("name",),
+    "env": ("name",),
+    "volumeMounts": ("mountPath",),
+    "ports": ("containerPort", "protocol"),
 }
-APPENDED: Final = frozenset({"tolerations"})
+DEFAULTS: Final = {"protocol": "TCP"}
+APPENDED: Final = frozenset({"tolerations", "requiredDuringSchedulingIgnoredDuringExecution"})
 
 
 def merge(base: Any, over: Any, field: str = "") -> Any:
@@ -35,7 +34,17 @@ def merge(base: Any, over: Any, field: str = "") -> Any:
     return over
 
 
-def _merge_named(base: list[Any], over: list[Any], key: str) -> list[Any]:
-    patches = {item[key]: item for item in over}
-    merged = [merge(item, patches.pop(item[key], {})) for item in base]
-    return merged + list(patches.values())
+def _merge_named(base: list[Any], over: list[Any], key: tuple[str, ...]) -> list[Any]:
+    merged = list(base)
+    places = {_identity(item, key): place for place, item in enumerate(base)}
+    for item in over:
+        place = places.get(_identity(item, key))
+        if place is None:
+            merged.append(item)
+        else:
+            merged[place] = merge(merged[place], item)
+    return merged
+
+
+def _identity(item: dict[str, Any], key: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(item.get(field, DEFAULTS.get(field)) for field in key)

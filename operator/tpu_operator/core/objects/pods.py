@@ -147,7 +147,7 @@ class PodFactory:
             "image": run.image or self.settings.runtime_image,
             "command": [*self._launch_command(), *run.command],
             "env": [env.wire() for env in run.env],
-            "resources": merge({"requests": chips, "limits": chips}, _resources(self.job)),
+            "resources": merge({"limits": chips}, _resources(self.job)),
             "ports": [{"name": "launcher", "containerPort": names.LAUNCHER_PORT, "protocol": "TCP"}],
             "readinessProbe": {
                 "httpGet": {"path": "/readyz", "port": names.LAUNCHER_PORT},
@@ -161,7 +161,11 @@ class PodFactory:
     def _foreign_image(self) -> bool:
         """Whether the main container runs an image that does not bring the launcher along."""
         main: Manifest = next(
-            (c for c in _containers(_template(self.job.spec.template)) if c["name"] == names.MAIN_CONTAINER),
+            (
+                c
+                for c in _containers(_template(self.job.spec.template))
+                if c.get("name") == names.MAIN_CONTAINER
+            ),
             {},
         )
         image = main.get("image") or self.job.spec.run.image
@@ -220,21 +224,26 @@ class PodFactory:
 
     def _add_environment(self, spec: Manifest, place: Place) -> tuple[str, ...]:
         """Give every TPU container its variables; returns those that the user has set otherwise."""
+        for kind in ("containers", "initContainers"):
+            if kind in spec:
+                # Copies: what the user alone has named still is the template's own.
+                spec[kind] = [dict(container) for container in spec[kind]]
         tpu = [container for container in spec["containers"] if _requests_tpu(container)]
         ports = _process_ports(tpu, self.gang.processes_per_host)
         overrides: set[str] = set()
         for index, container in enumerate(tpu):
             here = replace(place, container=index, containers=len(tpu), process_ports=ports)
-            overrides |= self._set_environment(container, here)
+            overrides |= self._equip(container, here)
         for container in filter(_requests_tpu, spec.get("initContainers", ())):
             here = replace(place, process_ports=ports[:1] or (names.PROCESS_PORT,))
-            overrides |= self._set_environment(container, here)
+            overrides |= self._equip(container, here)
         return tuple(sorted(overrides))
 
-    def _set_environment(self, container: Manifest, place: Place) -> set[str]:
+    def _equip(self, container: Manifest, place: Place) -> set[str]:
         ours = tpu_environment(self.gang, place, self.settings)
         user = container.get("env", [])
         container["env"] = with_defaults(user, ours)
+        container["resources"] = _matched(container["resources"])
         return set(overridden(user, ours))
 
 
@@ -297,18 +306,31 @@ def _requests_tpu(container: Mapping[str, Any]) -> bool:
     return any(names.TPU_RESOURCE in (resources.get(kind) or {}) for kind in ("limits", "requests"))
 
 
+def _matched(resources: Manifest) -> Manifest:
+    """Resources that ask for as many chips as they are limited to, wherever the number is written."""
+    chips = {}
+    for kind in ("limits", "requests"):
+        amounts = resources.get(kind) or {}
+        chips |= {names.TPU_RESOURCE: amounts[names.TPU_RESOURCE]} if names.TPU_RESOURCE in amounts else {}
+    return resources | {kind: chips | (resources.get(kind) or {}) for kind in ("requests", "limits")}
+
+
 def _process_ports(tpu_containers: list[Manifest], processes_per_host: int) -> tuple[int, ...]:
     """A port for each process of a host; with several TPU containers each holds one process.
 
-    A TPU_PROCESS_PORT that the user gave a container stands.
+    A TPU_PROCESS_PORT that the user gave a container stands, and is the first of the container's ports.
     """
-    if len(tpu_containers) <= 1:
-        return tuple(names.PROCESS_PORT + i for i in range(processes_per_host))
-    return tuple(_user_port(c) or names.PROCESS_PORT + i for i, c in enumerate(tpu_containers))
+    own = [_user_port(container) for container in tpu_containers]
+    if len(own) > 1:
+        return tuple(port or names.PROCESS_PORT + i for i, port in enumerate(own))
+    first = next(iter(own), None) or names.PROCESS_PORT
+    return tuple(first + i for i in range(processes_per_host))
 
 
 def _user_port(container: Manifest) -> int | None:
-    value = next((e.get("value") for e in container.get("env", []) if e["name"] == "TPU_PROCESS_PORT"), None)
+    value = next(
+        (e.get("value") for e in container.get("env", []) if e.get("name") == "TPU_PROCESS_PORT"), None
+    )
     return int(value) if value and value.isdecimal() else None
 
 

@@ -307,12 +307,12 @@ def _requests_tpu(container: Mapping[str, Any]) -> bool:
 
 
 def _matched(resources: Manifest) -> Manifest:
-    """Resources that ask for as many chips as they are limited to, wherever the number is written."""
-    chips = {}
-    for kind in ("limits", "requests"):
-        amounts = resources.get(kind) or {}
-        chips |= {names.TPU_RESOURCE: amounts[names.TPU_RESOURCE]} if names.TPU_RESOURCE in amounts else {}
-    return resources | {kind: chips | (resources.get(kind) or {}) for kind in ("requests", "limits")}
+    """Resources that request as many chips as they are limited to, wherever the user wrote the number."""
+    amounts = {kind: resources.get(kind) or {} for kind in ("requests", "limits")}
+    chips = {
+        names.TPU_RESOURCE: next(a[names.TPU_RESOURCE] for a in amounts.values() if names.TPU_RESOURCE in a)
+    }
+    return resources | {kind: chips | amount for kind, amount in amounts.items()}
 
 
 def _process_ports(tpu_containers: list[Manifest], processes_per_host: int) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """From nothing to a ready cluster."""
 
+import contextlib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -162,11 +163,11 @@ def _wait_healthy(layout: Layout, started: Iterable[Component]) -> None:
 
 def _await_nodes(layout: Layout, record: Record, started: list[Component]) -> None:
     """Create the fake nodes, give the real ones their chips, and wait until pods can be scheduled on all."""
-    api = controlplane.connect(layout, record)
-    fake.create_nodes(api, record.shape.fake_nodes)
+    names = [each.name for each in started]
     seconds = _SECONDS + record.shape.fake_nodes / _FAKE_NODES_PER_SECOND
-    process.wait(layout, [each.name for each in started], lambda: _late(api, record.shape), seconds=seconds)
-    api.close()
+    with contextlib.closing(controlplane.connect(layout, record)) as api:
+        fake.create_nodes(api, record.shape.fake_nodes)
+        process.wait(layout, names, lambda: _late(api, record.shape), seconds=seconds)
 
 
 def _late(api: Api, shape: Shape) -> str | None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from hack.devcluster.state import DevClusterError
 
+_POLL_SECONDS = 0.02
+_COLLECT_SECONDS = 5.0
 _MOUNTS = Path("/proc/self/mounts")
 
 
@@ -60,18 +62,26 @@ def processes(path: str) -> set[int]:
 
 
 def kill(path: str, timeout: float = 30) -> None:
-    """End every process in the cgroup and below it, also those forked meanwhile.
+    """End every process in the cgroup and below it, also those forked meanwhile; wait until they are gone.
 
     Raises:
         DevClusterError: some do not end.
     """
     deadline = time.monotonic() + timeout
-    while pids := processes(path):
-        if time.monotonic() > deadline:
-            raise DevClusterError(f"processes {sorted(pids)} of cgroup {path} do not end on SIGKILL")
-        for pid in pids:
-            _kill(pid, path)
-        time.sleep(0.02)
+    with contextlib.ExitStack() as stack:
+        handles: dict[int, int] = {}
+        while pids := processes(path):
+            if time.monotonic() > deadline:
+                raise DevClusterError(f"processes {sorted(pids)} of cgroup {path} do not end on SIGKILL")
+            handles.update(_open(pids - handles.keys(), stack))
+            # Looked up again with the handles in hand: from here on, no pid can come to mean another process.
+            for pid in processes(path) & handles.keys():
+                _signal(handles[pid], signal.SIGKILL)
+            time.sleep(_POLL_SECONDS)
+        # Not for ever: it is init that collects what has ended, and some containers have none that does.
+        patience = time.monotonic() + _COLLECT_SECONDS
+        while time.monotonic() < patience and any(_signal(handle, 0) for handle in handles.values()):
+            time.sleep(_POLL_SECONDS)
 
 
 def remove(path: str, timeout: float = 10) -> None:
@@ -81,20 +91,27 @@ def remove(path: str, timeout: float = 10) -> None:
     while left := [directory for directory in _directories(path) if not _rmdir(directory)]:
         if time.monotonic() > deadline:
             raise DevClusterError(f"cannot remove cgroups: {', '.join(map(str, left))}")
-        time.sleep(0.02)
+        time.sleep(_POLL_SECONDS)
     for mount in parse_mounts(_MOUNTS.read_text())[1]:
         _rmdir(mount / Path(path).parent)
 
 
-def _kill(pid: int, path: str) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        fd = os.pidfd_open(pid)
-        try:
-            # Looked up again with the descriptor in hand: now the pid cannot come to mean another process.
-            if pid in processes(path):
-                signal.pidfd_send_signal(fd, signal.SIGKILL)
-        finally:
-            os.close(fd)
+def _open(pids: set[int], stack: contextlib.ExitStack) -> dict[int, int]:
+    handles = {}
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            handles[pid] = os.pidfd_open(pid)
+            stack.callback(os.close, handles[pid])
+    return handles
+
+
+def _signal(handle: int, signum: int) -> bool:
+    """Send a signal, or 0 for none, and tell whether the process is there, be it as a zombie."""
+    try:
+        signal.pidfd_send_signal(handle, signum)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _directories(path: str) -> Iterator[Path]:

@@ -1,5 +1,6 @@
 """A cluster as a Python object: what test suites use."""
 
+import contextlib
 import functools
 import signal
 import subprocess
@@ -130,10 +131,8 @@ class Cluster:
         Raises:
             DevClusterError: the API server does not answer.
         """
-        api = controlplane.connect(self.layout, self.record)
-        found = api.get("/api/v1/nodes")["items"]
-        api.close()
-        return [Node.parse(item) for item in found]
+        with contextlib.closing(controlplane.connect(self.layout, self.record)) as api:
+            return [Node.parse(item) for item in api.get("/api/v1/nodes")["items"]]
 
     def load(self, archive: Path) -> None:
         """Import an image archive (of docker or OCI) into every real node.

@@ -1,0 +1,89 @@
+"""A cluster with real kubelets, the images of the Dockerfile in it, and the chart installed by helm.
+
+By default a dev cluster of four nodes that is taken down at the end. With E2E_KUBECONFIG set, that cluster:
+it needs four nodes that pose as v5e 4x4 hosts and hold the images of `make images`.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hack.devcluster import Cluster, binaries
+from tests.e2e.kube import CHART, OPERATOR, ROOT, CommandError, Kube, wait_for
+
+IMAGES = ROOT / "dist" / "images"
+VALUES = ROOT / "hack" / "demo-values.yaml"
+
+
+@pytest.fixture(scope="session")
+def e2e_cluster() -> Iterator[Kube]:
+    """A cluster that has the images."""
+    if given := os.environ.get("E2E_KUBECONFIG"):
+        yield Kube(Path(given), _tool("kubectl"), _tool("helm"))
+        return
+    archives = [IMAGES / "operator.tar", IMAGES / "runtime.tar"]
+    if missing := [str(archive) for archive in archives if not archive.exists()]:
+        pytest.fail(f"{', '.join(missing)}: not there, run `make images` first")
+    cluster = Cluster.up(name="e2e", nodes=4)
+    try:
+        for archive in archives:
+            cluster.load(archive)
+        yield Kube(cluster.kubeconfig, cluster.kubectl, cluster.helm)
+    finally:
+        cluster.down()
+
+
+def _tool(name: str) -> Path:
+    found = shutil.which(name)
+    return Path(found) if found else binaries.ensure([name])[name]
+
+
+def install(kube: Kube, *arguments: str | Path, chart: Path = CHART) -> None:
+    """Install or upgrade the release and wait until the operator is ready."""
+    kube.helm("upgrade", "--install", OPERATOR, chart, "--create-namespace", "--values", VALUES, *arguments)
+    kube.kubectl("rollout", "status", f"deployment/{OPERATOR}", f"--namespace={OPERATOR}", "--timeout=120s")
+
+
+@pytest.fixture(scope="session")
+def operator(e2e_cluster: Kube) -> Kube:
+    """The cluster with the operator running, in the operator's namespace."""
+    install(e2e_cluster)
+    return replace(e2e_cluster, namespace=OPERATOR)
+
+
+@pytest.fixture
+def kube(operator: Kube, request: pytest.FixtureRequest) -> Iterator[Kube]:
+    """A namespace for one test, gone before the next one: each job wants all chips there are."""
+    name = f"e2e-{abs(hash(request.node.nodeid)) % 16**8:08x}"
+    operator.kubectl("create", "namespace", name)
+    yield replace(operator, namespace=name)
+    operator.kubectl("delete", "namespace", name, "--ignore-not-found", "--timeout=120s")
+
+
+@pytest.fixture
+def reinstall(operator: Kube) -> Iterator[None]:
+    """Put the release back as it was, whatever the test did to it."""
+    yield
+    install(operator)
+
+
+def crd_uid(kube: Kube) -> str:
+    """UID of the CRD of TPUJobs."""
+    return str(kube.get("crd", "tpujobs.tpu-operator.dev")["metadata"]["uid"])
+
+
+def wait_gone(kube: Kube, kind: str, name: str, seconds: float = 60) -> None:
+    """Wait until an object is no more."""
+
+    def probe() -> bool:
+        try:
+            kube.get(kind, name)
+        except CommandError as error:
+            return "NotFound" in str(error)
+        return False
+
+    wait_for(f"{kind} {name} is gone", probe, seconds)

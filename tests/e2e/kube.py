@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "tpu-operator"
@@ -15,14 +15,13 @@ OPERATOR = "tpu-operator"
 """Release, namespace and Deployment of the operator."""
 
 Object = dict[str, Any]
-T = TypeVar("T")
 
 
 class CommandError(AssertionError):
     """A command failed; the message has what it printed."""
 
 
-def wait_for(what: str, probe: Callable[[], T | None], seconds: float = 60) -> T:
+def wait_for(what: str, probe: Callable[[], Any], seconds: float = 60) -> Any:
     """Return the first true answer of a probe."""
     deadline = time.monotonic() + seconds
     while not (answer := probe()):
@@ -90,7 +89,8 @@ class Kube:
             status = self.status(job)
             return status if status.get("phase") in phases else None
 
-        return wait_for(f"{job} is {' or '.join(phases)}", probe, seconds)
+        status: Object = wait_for(f"{job} is {' or '.join(phases)}", probe, seconds)
+        return status
 
     def finish(self, job: str, seconds: float = 120) -> Object:
         """Status of a job at its end."""

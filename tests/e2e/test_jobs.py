@@ -89,10 +89,7 @@ def test_apply_delete_apply_leaves_nothing_behind(kube: Kube) -> None:
         kube.apply(job("again", STAY))
         kube.wait_phase("again", "Running")
         kube.kubectl("delete", "tpujob", "again", "--timeout=60s")
-        for kind in ("pods", "services"):
-            wait_for(
-                f"no {kind} are left", lambda kind=kind: not kube.find(kind, "tpu-operator.dev/job=again")
-            )
+        wait_for("nothing is left", lambda: is_clean(kube, "again"))
     kube.apply(job("again", ["true"]))
     assert kube.finish("again")["phase"] == "Succeeded"
 

@@ -44,13 +44,16 @@ generate: venv ## Write generated files (crds/, docs/api.md)
 unit: venv ## Tests without a cluster
 	@$(BIN)/pytest tests/unit tests/property
 
-cluster-test: venv ## The operator against a real control plane with fake nodes
+binaries: ## Build Kubernetes and the other tools of the local cluster, once for a user
+	@$(PYTHON) -m hack.devcluster binaries >/dev/null
+
+cluster-test: venv binaries ## The operator against a real control plane with fake nodes
 	@$(BIN)/pytest tests/cluster
 
-e2e: venv images ## Images, chart and jobs on real kubelets
+e2e: venv binaries images ## Images, chart and jobs on real kubelets
 	@$(BIN)/pytest tests/e2e
 
-test: venv images ## Everything but the benchmarks
+test: venv binaries images ## Everything but the benchmarks
 	@$(BIN)/pytest tests
 
 images: venv ## Build the operator and runtime images
@@ -65,4 +68,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: help venv lock fmt check generate unit cluster-test e2e test images devcluster-up devcluster-down demo
+.PHONY: help venv lock fmt check generate unit binaries cluster-test e2e test images devcluster-up devcluster-down demo

@@ -33,6 +33,7 @@ load() { # TARGET, unless the dev cluster holds this very build
   local stamp=.devcluster/$NAME/loaded-$1
   cmp -s "dist/images/$1.inputs" "$stamp" && { say "$1: already on the nodes"; return; }
   quietly python3 -m hack.devcluster load --name "$NAME" "dist/images/$1.tar"
+  mkdir -p "${stamp%/*}"
   cp "dist/images/$1.inputs" "$stamp"
   say "$1: loaded"
 }

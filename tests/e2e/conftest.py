@@ -16,7 +16,16 @@ from hack.devcluster import Cluster, binaries
 from tests.e2e.kube import CHART, OPERATOR, ROOT, CommandError, Kube, wait_for
 
 IMAGES = ROOT / "dist" / "images"
+SECONDS = 900
+"""Time for one test: the first one waits for the cluster and for images to be unpacked on four nodes."""
 VALUES = ROOT / "hack" / "demo-values.yaml"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of this directory more time than others."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(SECONDS))
 
 
 @pytest.fixture(scope="session")

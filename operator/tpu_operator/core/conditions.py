@@ -18,22 +18,22 @@ class Conditions:
     """
 
     def __init__(self, current: Iterable[Condition], generation: int, now: datetime) -> None:
-        self._by_type = {condition.type: condition for condition in current}
+        self._before = {condition.type: condition for condition in current}
+        self._by_type = dict(self._before)
         self._generation = generation
         self._now = now.replace(microsecond=0)
 
     def set(self, kind: ConditionType, value: bool, reason: str, message: str = "") -> None:
         """Make a condition true or false."""
         status = ConditionStatus.TRUE if value else ConditionStatus.FALSE
-        old = self._by_type.get(kind)
-        flipped = old is None or old.status != status
+        old = self._before.get(kind)
         self._by_type[kind] = Condition(
             type=kind,
             status=status,
             reason=reason,
             message=message,
             observed_generation=self._generation,
-            last_transition_time=self._now if flipped or old is None else old.last_transition_time,
+            last_transition_time=old.last_transition_time if old and old.status == status else self._now,
         )
 
     def is_true(self, kind: ConditionType) -> bool:

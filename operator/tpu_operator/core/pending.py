@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 PULL_ERRORS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 STUCK_AFTER: Final = timedelta(seconds=30)
 """How long past its grace period a pod may take to go before it is called stuck."""
+QUOTE: Final = 1024
+"""Characters of what others say that are passed on: some registries answer with whole web pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Hold:
 
 def refused(message: str) -> Hold | None:
     """A child that the API server would not create."""
-    return Hold(BlockedReason.CREATE_REFUSED, message) if message else None
+    return Hold(BlockedReason.CREATE_REFUSED, message[:QUOTE]) if message else None
 
 
 def waiting_for_old(stale: Iterable[Pod], now: datetime) -> Hold | None:
@@ -63,7 +65,8 @@ def image_pull(pods: Iterable[Pod]) -> Hold | None:
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             waiting = status.state.waiting
             if waiting and waiting.reason in PULL_ERRORS:
-                message = f"container {status.name} of pod {pod.name}: {waiting.reason}: {waiting.message}"
+                where = f"container {status.name} of pod {pod.name}"
+                message = f"{where}: {waiting.reason}: {waiting.message[:QUOTE]}"
                 return Hold(BlockedReason.IMAGE_PULL_FAILED, message)
     return None
 
@@ -87,7 +90,7 @@ def unschedulable(pods: Iterable[Pod], nodes: Mapping[str, Node], selector: Mapp
         return Hold(BlockedReason.NO_MATCHING_NODES, f"no node has the labels {wanted}")
     return Hold(
         BlockedReason.UNSCHEDULABLE,
-        f"{len(waiting)} pods wait for nodes; the scheduler says of {pod.name}: {condition.message}",
+        f"{len(waiting)} pods wait for nodes; the scheduler says of {pod.name}: {condition.message[:QUOTE]}",
     )
 
 

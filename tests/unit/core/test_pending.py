@@ -1,0 +1,208 @@
+"""Why a job does not run yet."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import NOW, STARTING, World, decode_pod, job, stamp
+from tpu_operator.api import BlockedReason
+from tpu_operator.core import pending
+from tpu_operator.core.snapshot import Node, Pod
+
+SELECTOR = {
+    "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+    "cloud.google.com/gke-tpu-topology": "4x4",
+}
+UNSCHEDULABLE: dict[str, Any] = {
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/9 nodes are available",
+        }
+    ]
+}
+
+
+def pod(name: str = "train-0-0", node: str = "", gone_at: float | None = None, **status: Any) -> Pod:
+    """A pod; `gone_at`: seconds from now until its grace period is over."""
+    metadata: dict[str, Any] = {"name": name, "labels": {}}
+    if gone_at is not None:
+        metadata["deletionTimestamp"] = stamp(NOW + timedelta(seconds=gone_at))
+    return decode_pod({"metadata": metadata, "spec": {"nodeName": node}}, **status)
+
+
+def node(name: str = "n", **labels: str) -> Node:
+    return msgspec.convert({"metadata": {"name": name, "labels": labels}}, Node)
+
+
+def tpu_nodes(**more: str) -> dict[str, Node]:
+    return {"n": node("n", **SELECTOR, **more)}
+
+
+class TestImages:
+    @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName"])
+    @pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses"])
+    def test_an_image_that_cannot_be_had(self, kind: str, reason: str) -> None:
+        waiting = {"name": "main", "state": {"waiting": {"reason": reason, "message": "not found"}}}
+        status: dict[str, Any] = {kind: [waiting]}
+        hold = pending.image_pull([pod(), pod("train-0-1", **status)])
+        assert hold is not None
+        assert hold.reason == "ImagePullFailed"
+        assert hold.message == f"container main of pod train-0-1: {reason}: not found"
+
+    @pytest.mark.parametrize("state", [{"waiting": {"reason": "ContainerCreating"}}, {"running": {}}, {}])
+    def test_containers_on_their_way(self, state: dict[str, Any]) -> None:
+        assert pending.image_pull([pod(containerStatuses=[{"name": "main", "state": state}])]) is None
+
+    def test_it_does_not_matter_how_much_a_registry_has_to_say(self) -> None:
+        waiting = {"name": "main", "state": {"waiting": {"reason": "ErrImagePull", "message": "x" * 100_000}}}
+        the_world = World(job()).settle()
+        the_world.set_pod("train-0-0", containerStatuses=[waiting])
+        assert the_world.settle().condition("Blocked") == "True/ImagePullFailed"
+        assert len(the_world.job.status.message or "") <= 32768
+
+
+class TestScheduling:
+    def test_no_node_of_the_kind(self) -> None:
+        hold = pending.unschedulable([pod(**UNSCHEDULABLE)], {"cpu": node("cpu")}, SELECTOR)
+        assert hold is not None
+        assert hold.reason == "NoMatchingNodes"
+        assert hold.message == (
+            "no node has the labels gke-tpu-accelerator=tpu-v5-lite-podslice, gke-tpu-topology=4x4"
+        )
+
+    def test_the_scheduler_is_quoted(self) -> None:
+        pods = [pod(**STARTING), pod("train-0-1", **UNSCHEDULABLE), pod("train-0-2", **UNSCHEDULABLE)]
+        hold = pending.unschedulable(pods, tpu_nodes(), SELECTOR)
+        assert hold is not None
+        assert hold.reason == "Unschedulable"
+        assert (
+            hold.message == "2 pods wait for nodes; the scheduler says of train-0-1: 0/9 nodes are available"
+        )
+
+    @pytest.mark.parametrize(
+        "condition",
+        [
+            {"type": "PodScheduled", "status": "True"},
+            {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"},
+            {"type": "Ready", "status": "False", "reason": "Unschedulable"},
+        ],
+    )
+    def test_pods_that_the_scheduler_has_not_given_up(self, condition: dict[str, str]) -> None:
+        assert pending.unschedulable([pod(conditions=[condition])], {}, SELECTOR) is None
+
+
+class TestOldPods:
+    def test_they_have_their_grace_period_and_half_a_minute(self) -> None:
+        assert pending.waiting_for_old([pod(gone_at=-29), pod(gone_at=30), pod()], NOW) is None
+
+    def test_then_they_are_named_with_their_nodes(self) -> None:
+        hold = pending.waiting_for_old([pod("a", node="n-1", gone_at=-31), pod("b", gone_at=-31)], NOW)
+        assert hold is not None
+        assert hold.reason == "WaitingForOldPods"
+        assert hold.message.startswith(
+            "2 pods of an earlier attempt do not terminate: a on node n-1, b on node (none); "
+        )
+
+    @pytest.mark.parametrize(
+        ("gone_at", "seconds"),
+        [([30.0], 60.0), ([30.0, 5.0, -31.0], 35.0), ([-31.0], None), ([None], None), ([], None)],
+    )
+    def test_when_to_look_again(self, gone_at: list[float | None], seconds: float | None) -> None:
+        pods = [pod(gone_at=at) for at in gone_at]
+        assert pending.stuck_in(pods, NOW) == seconds
+
+    def test_looking_again_at_that_time_finds_them(self) -> None:
+        pods = [pod(gone_at=30)]
+        later = NOW + timedelta(seconds=pending.stuck_in(pods, NOW) or 0)
+        assert pending.waiting_for_old(pods, later) is not None
+        assert pending.stuck_in(pods, later) is None
+
+
+class TestOthers:
+    def test_pods_of_somebody_else(self) -> None:
+        hold = pending.foreign_pods([pod(name) for name in "abcd"])
+        assert hold is not None
+        assert hold.reason == "WaitingForOldPods"
+        assert hold.message == "pods a, b, c exist and belong to another owner; they have to go first"
+        assert pending.foreign_pods([]) is None
+
+    def test_a_refused_child(self) -> None:
+        hold = pending.refused("exceeded quota")
+        assert hold == pending.Hold(BlockedReason.CREATE_REFUSED, "exceeded quota")
+        assert pending.refused("") is None
+
+    def test_it_does_not_matter_how_much_the_server_has_to_say(self) -> None:
+        the_world = World(job(), refusal="x" * 100_000)
+        the_world.step()
+        assert the_world.condition("Blocked") == "True/CreateRefused"
+        assert len(the_world.job.status.message or "") <= 32768
+
+
+class TestNodePool:
+    @pytest.mark.parametrize(
+        ("pools", "found"),
+        [
+            (["a", "a"], "a"),
+            (["a", "b"], None),
+            (["a", ""], "a"),
+            ([], None),
+            (["", ""], None),
+            (["-", "-"], None),
+        ],
+    )
+    def test_the_pool_of_all_pods_that_have_a_node(self, pools: list[str], found: str | None) -> None:
+        """`-` is a node without the label, the empty string no node."""
+        nodes = {
+            "on-a": node("on-a", **{"cloud.google.com/gke-nodepool": "a"}),
+            "on-b": node("on-b", **{"cloud.google.com/gke-nodepool": "b"}),
+            "on--": node("on--"),
+        }
+        assert pending.node_pool([pod(node=f"on-{p}" if p else "") for p in pools], nodes) == found
+
+    def test_a_node_that_is_gone(self) -> None:
+        assert pending.node_pool([pod(node="gone")], {}) is None
+
+
+def test_the_first_thing_that_a_person_can_do_something_about_is_told() -> None:
+    the_world = World(job(), refusal="exceeded quota").settle()
+    the_world.set_pod("train-0-0", **UNSCHEDULABLE)
+    waiting = {"name": "main", "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
+    the_world.set_pod("train-0-1", containerStatuses=[waiting])
+    assert the_world.settle().condition("Blocked") == "True/CreateRefused"
+    the_world.refusal = ""
+    assert the_world.settle().condition("Blocked") == "True/ImagePullFailed"
+    the_world.set_pod("train-0-1", **STARTING)
+    assert the_world.settle().condition("Blocked") == "True/NoMatchingNodes"
+    labels = {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+        "cloud.google.com/gke-accelerator-count": "4",
+    }
+    the_world.nodes["n"] = node("n", **labels)
+    assert the_world.settle().condition("Blocked") == "True/Unschedulable"
+    the_world.all_pods(**STARTING)
+    assert the_world.settle().condition("Blocked") == "False/NotBlocked"
+
+
+def test_how_long_it_has_waited_is_for_one_reason() -> None:
+    the_world = World(job()).settle()
+    the_world.set_pod("train-0-0", **UNSCHEDULABLE)
+    the_world.settle()
+    first = the_world.job.status.pending
+    the_world.now += timedelta(minutes=1)
+    labels = {**SELECTOR, "cloud.google.com/gke-accelerator-count": "4"}
+    the_world.settle()
+    assert the_world.job.status.pending == first
+    the_world.nodes["n"] = node("n", **labels)
+    the_world.settle()
+    second = the_world.job.status.pending
+    assert first is not None
+    assert second is not None
+    assert (first.since, second.since) == (NOW, NOW + timedelta(minutes=1))

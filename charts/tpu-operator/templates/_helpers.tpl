@@ -22,28 +22,31 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.runtime.image.repository }}:{{ .Values.runtime.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{/* What the operator may do in each namespace it works in: exactly the requests it makes. */}}
+{{/*
+What the operator may do in each namespace it works in: exactly the requests that it makes, which
+tests/e2e/test_permissions.py compares with the API server's audit log.
+*/}}
 {{- define "tpu-operator.rules" -}}
 - apiGroups: [tpu-operator.dev]
   resources: [tpujobs]
-  verbs: [get, list, watch]
+  verbs: [list, watch, delete]
 - apiGroups: [tpu-operator.dev]
   resources: [tpujobs/status]
-  verbs: [patch, update]
+  verbs: [patch]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, delete]
 - apiGroups: [""]
   resources: [services]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end }}
 
 {{/* Nodes have no namespace: pending reasons and placement read them. */}}
 {{- define "tpu-operator.clusterRules" -}}
 - apiGroups: [""]
   resources: [nodes]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 {{- end }}

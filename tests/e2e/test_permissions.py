@@ -1,0 +1,86 @@
+"""The chart's permissions against what the operator has asked the API server for, by its audit log."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.devcluster import Cluster
+from tests.e2e.kube import OPERATOR, Kube, Object, job, wait_for
+
+ACCOUNT = f"system:serviceaccount:{OPERATOR}:{OPERATOR}"
+STAY = ["sh", "-c", "exec sleep 600"]
+
+Permission = tuple[str, str]
+"""A resource, with its group, and a verb."""
+
+
+@pytest.fixture
+def audit_log(operator: Kube) -> Path:
+    if "E2E_KUBECONFIG" in os.environ:
+        pytest.skip("only the dev cluster has an audit log")
+    return Cluster.attach("e2e").audit_log
+
+
+def requests(audit_log: Path) -> Iterator[Object]:
+    for line in audit_log.read_text().splitlines():
+        event: Object = json.loads(line)
+        if event["user"]["username"] == ACCOUNT and "resource" in event.get("objectRef", {}):
+            yield event
+
+
+def permission(event: Object) -> Permission:
+    reference = event["objectRef"]
+    subresource = f"/{reference['subresource']}" if "subresource" in reference else ""
+    return f"{reference.get('apiGroup', '')}/{reference['resource']}{subresource}", event["verb"]
+
+
+def granted(operator: Kube) -> set[Permission]:
+    roles = [operator.get("clusterrole", OPERATOR), operator.get("role", f"{OPERATOR}-leader")]
+    return {
+        (f"{group}/{resource}", verb)
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def blocked(kube: Kube, name: str) -> bool:
+    conditions = kube.status(name).get("conditions", ())
+    return any(each["type"] == "Blocked" and each["status"] == "True" for each in conditions)
+
+
+def unowned(kind: str, name: str, spec: Object) -> Object:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def test_the_chart_grants_what_the_operator_uses_and_no_more(
+    kube: Kube, operator: Kube, audit_log: Path
+) -> None:
+    # What ordinary jobs do not lead to: names that are taken, a Service that is changed, a job that is to go.
+    kube.apply(unowned("Service", "taken", {"ports": [{"port": 80}]}), job("taken", ["true"]))
+    wait_for("the job with a taken Service is blocked", lambda: blocked(kube, "taken"))
+    kube.kubectl("delete", "tpujob,service", "taken")
+
+    pod = {"containers": [{"name": "main", "image": "localhost/tpu-runtime:dev"}], "nodeName": "nowhere"}
+    kube.apply(unowned("Pod", "pod-taken-0-1", pod), job("pod-taken", ["true"]))
+    wait_for("the job with a taken pod is blocked", lambda: blocked(kube, "pod-taken"))
+    kube.kubectl("delete", "tpujob/pod-taken", "pod/pod-taken-0-1", "--force")
+
+    kube.apply(job("kept", STAY))
+    kube.wait_phase("kept", "Running")
+    change = {"spec": {"publishNotReadyAddresses": False}}
+    kube.kubectl("patch", "service", "kept", "--type=merge", f"--patch={json.dumps(change)}")
+    published = "publishNotReadyAddresses"
+    wait_for("the Service is put right", lambda: kube.get("service", "kept")["spec"].get(published))
+    kube.kubectl("delete", "tpujob", "kept")
+
+    kube.apply(job("short", ["true"], ttlSecondsAfterFinished=0))
+    wait_for("the finished job is deleted", lambda: not kube.find("tpujobs"))
+
+    used = {permission(event) for event in requests(audit_log)}
+    assert used == granted(operator)

@@ -60,9 +60,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _give_up(error: LaunchError, variables: Mapping[str, str]) -> int:
-    report.say(str(error))
-    report.leave(report.given_up(error), variables)
-    return error.exit_code
+    return _leave(report.given_up(error), variables)
+
+
+def _leave(ending: report.Report, variables: Mapping[str, str]) -> int:
+    if ending != report.SUCCESS:
+        report.say(report.headline(ending))
+        report.leave(ending, variables)
+    return ending.exit_code
 
 
 class _Parser(argparse.ArgumentParser):
@@ -116,9 +121,12 @@ class _Launch:
             await server.close()
             raise
         if not entered:
-            return self._leave(report.never_started(self._stop or signal.SIGTERM))
-        ending = await self._supervise(health)
-        code = self._leave(ending)
+            return _leave(report.never_started(self._stop or signal.SIGTERM), self._env.variables)
+        try:
+            ending = await self._supervise(health)
+        except LaunchError as error:
+            ending = report.given_up(error)
+        code = _leave(ending, self._env.variables)
         if gate and not ending.terminated:
             await gate.all_answered(_ANSWER_SECONDS)
         await server.close()
@@ -190,12 +198,6 @@ class _Launch:
         if group.stop_signal is not None:
             return report.stopped(group.stop_signal, group.first)
         return report.SUCCESS
-
-    def _leave(self, ending: report.Report) -> int:
-        if ending != report.SUCCESS:
-            report.say(report.headline(ending))
-            report.leave(ending, self._env.variables)
-        return ending.exit_code
 
 
 def _oom_killed(before: Optional[int]) -> Optional[bool]:

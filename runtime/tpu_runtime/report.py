@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal as signals
 import time
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ MAX_BYTES = 4096
 _ERROR_CHARACTERS = 500
 _TRACEBACK = "Traceback (most recent call last):"
 _TRAILING_LINES = 20
+_RANK = re.compile(r"^\[rank\d+\]: ")
+"""What torch puts before each line of an exception in a process of a process group."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def failure(process: Process, *, torchrun: bool, oom_killed: Optional[bool]) -> 
     lines = _log(process)
     worker = worker_failure(lines) if torchrun else None
     code = worker.exit_code if worker else process.exit_code
-    said = worker.before if worker else lines
+    said = worker.said if worker else lines
     found = None if code < 0 else exception(said)
     ended = worker.noticed if worker else process.ended
     killed = shell_code(code) == shell_code(-signals.SIGKILL)
@@ -115,7 +118,7 @@ def failure(process: Process, *, torchrun: bool, oom_killed: Optional[bool]) -> 
         local_rank=worker.local_rank if worker else process.command.local_rank,
         time=found.time if found else ended,
         error=found.text if found else _describe(code, said, oom_killed=oom_killed),
-        log=lines,
+        log=worker.before if worker else lines,
     )
 
 
@@ -127,12 +130,13 @@ def _log(process: Process) -> Sequence[Line]:
 
 def exception(lines: Sequence[Line]) -> Optional[Line]:
     """The last line of a Python traceback at the end of a log: the exception and its message."""
-    starts = [i for i, line in enumerate(lines) if line.text == _TRACEBACK]
+    plain = [Line(line.time, _RANK.sub("", line.text)) for line in lines]
+    starts = [i for i, line in enumerate(plain) if line.text == _TRACEBACK]
     if not starts:
         return None
-    after = range(starts[-1] + 1, len(lines))
-    index = next((i for i in after if lines[i].text[:1].strip()), None)
-    return lines[index] if index is not None and index >= len(lines) - _TRAILING_LINES else None
+    after = range(starts[-1] + 1, len(plain))
+    index = next((i for i in after if plain[i].text[:1].strip()), None)
+    return plain[index] if index is not None and index >= len(plain) - _TRAILING_LINES else None
 
 
 def _describe(code: int, lines: Sequence[Line], *, oom_killed: Optional[bool]) -> str:

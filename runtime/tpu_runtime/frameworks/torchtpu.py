@@ -13,15 +13,17 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
+from tpu_runtime.output import Line
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpu_runtime.environment import HostEnvironment
-    from tpu_runtime.output import Line
 
 _PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 _ROOT = re.compile(r"Root Cause \(first observed failure\):")
-_LOCAL_RANK = re.compile(r"rank\s+: \d+ \(local_rank: (\d+)\)")
+_RANKS = re.compile(r"rank\s+: (\d+) \(local_rank: (\d+)\)")
+_PREFIX = re.compile(r"\[rank\d+\]: ")
 _EXIT_CODE = re.compile(r"exitcode\s+: (-?\d+) \(pid: \d+\)")
 _AGENT = re.compile(r"[EW]\d{4} .*/distributed/elastic/.*(closing signal|failed \(exitcode)")
 
@@ -61,13 +63,15 @@ class WorkerFailure:
         local_rank: its index on the host.
         exit_code: negative when a signal killed it.
         noticed: epoch seconds at which the agent first spoke of it.
-        before: what was written before that.
+        before: what was written before that, by all processes of the host.
+        said: what of it the failed process wrote, as far as that can be told.
     """
 
     local_rank: int
     exit_code: int
     noticed: float
     before: Sequence[Line]
+    said: Sequence[Line]
 
 
 def worker_failure(lines: Sequence[Line]) -> Optional[WorkerFailure]:
@@ -80,8 +84,26 @@ def worker_failure(lines: Sequence[Line]) -> Optional[WorkerFailure]:
     if root is None:
         return None
     report = "\n".join(line.text for line in lines[root:])
-    rank, code = _LOCAL_RANK.search(report), _EXIT_CODE.search(report)
-    if not rank or not code:
+    ranks, code = _RANKS.search(report), _EXIT_CODE.search(report)
+    if not ranks or not code:
         return None
     start = next((i for i, line in enumerate(lines) if _AGENT.match(line.text)), root)
-    return WorkerFailure(int(rank.group(1)), int(code.group(1)), lines[start].time, lines[:start])
+    before = lines[:start]
+    return WorkerFailure(
+        local_rank=int(ranks.group(2)),
+        exit_code=int(code.group(1)),
+        noticed=lines[start].time,
+        before=before,
+        said=_said_by(ranks.group(1), before),
+    )
+
+
+def _said_by(rank: str, lines: Sequence[Line]) -> Sequence[Line]:
+    """The lines of one process.
+
+    Once a process group is there, torch puts the rank before each line of an exception. Of a process that
+    has none yet, or that went without an exception, all that is known is what is not another's.
+    """
+    prefix = f"[rank{rank}]: "
+    own = [Line(line.time, line.text[len(prefix) :]) for line in lines if line.text.startswith(prefix)]
+    return own or [line for line in lines if not _PREFIX.match(line.text)]

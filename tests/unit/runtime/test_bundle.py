@@ -50,16 +50,32 @@ def test_it_is_executable_by_itself(launch: Launch, pyz: Path) -> None:
     assert launcher.code() == 3, launcher.stderr
 
 
-def test_it_runs_on_the_oldest_python(launch: Launch, pyz: Path) -> None:
+def test_it_runs_on_the_oldest_python(launch: Launch, pyz: Path, port: int) -> None:
     python = oldest_python()
     if python is None:
         pytest.skip("there is no Python {}.{} here".format(*OLDEST))
     prefix = [python, "-S", "-I", str(pyz)]
-    code = "import sys; sys.exit('boom')"
-    launcher = launch(variables(processes=2, PYTHONPATH=""), python, "-c", code, prefix=prefix)
-    assert launcher.code() == 1, launcher.stderr
-    assert launcher.message is not None
-    assert launcher.message["error"] == "boom"
+    hosts = [
+        launch(
+            variables(
+                hosts=2,
+                host=host,
+                processes=2,
+                PYTHONPATH="",
+                TPU_LAUNCH_PORT=str(port) if host == 0 else "0",
+                TPU_OPERATOR_COORDINATOR=f"localhost:{port}",
+            ),
+            "sh",
+            "-c",
+            "echo boom >&2; exit 3",
+            prefix=prefix,
+        )
+        for host in (1, 0)
+    ]
+    for launcher in hosts:
+        assert launcher.code() == 3, launcher.stderr
+        assert launcher.message is not None
+        assert launcher.message["error"] == "boom"
 
 
 def test_its_syntax_is_that_of_the_oldest_python() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.runtime.harness import variables
 from tpu_runtime import frameworks
 from tpu_runtime.environment import read_environment
-from tpu_runtime.frameworks.torchtpu import worker_failure
+from tpu_runtime.frameworks.torchtpu import WorkerFailure, worker_failure
 from tpu_runtime.output import Line
 
 if TYPE_CHECKING:
@@ -145,9 +145,12 @@ def test_without_a_python_on_the_path_ours_runs_the_agent(monkeypatch: pytest.Mo
 API = "torch/distributed/elastic/multiprocessing/api.py"
 AGENT = f"""\
 step 41
-Traceback (most recent call last):
-  File "train.py", line 9, in <module>
-ValueError: loss is nan
+[rank6]: Traceback (most recent call last):
+[rank6]:   File "train.py", line 9, in <module>
+[rank6]: ValueError: loss is nan
+[rank7]: Traceback (most recent call last):
+[rank7]:   File "train.py", line 7, in <module>
+[rank7]: RuntimeError: Connection closed by peer
 W1130 07:12:33.100000 1 {API}:1010] Sending process 12 closing signal SIGTERM
 E1130 07:12:33.200000 1 {API}:984] failed (exitcode: 42) local_rank: 2 (pid: 13) of binary: python
 Traceback (most recent call last):
@@ -160,7 +163,7 @@ Failures:
 [1]:
   time      : 2026-11-30_07:12:34
   rank      : 7 (local_rank: 3)
-  exitcode  : -15 (pid: 14)
+  exitcode  : -15 (pid: 14)  (SIGTERM)
 ------------------------------------------------------------
 Root Cause (first observed failure):
 [0]:
@@ -177,11 +180,22 @@ def lines(text: str) -> list[Line]:
     return [Line(float(i), line) for i, line in enumerate(text.splitlines())]
 
 
+def said(failure: WorkerFailure | None) -> list[str]:
+    assert failure is not None
+    return [line.text for line in failure.said]
+
+
 def test_the_agents_report_tells_which_process_failed_and_how() -> None:
     found = worker_failure(lines(AGENT))
     assert found is not None
-    assert (found.local_rank, found.exit_code, found.noticed) == (2, 42, 4.0)
-    assert [line.text for line in found.before][-1] == "ValueError: loss is nan"
+    assert (found.local_rank, found.exit_code, found.noticed) == (2, 42, 7.0)
+    assert found.before[-1].text == "[rank7]: RuntimeError: Connection closed by peer"
+    assert said(found)[-1] == "ValueError: loss is nan"
+
+
+def test_a_process_that_went_without_an_exception_is_not_given_anothers() -> None:
+    silent = "\n".join(line for line in AGENT.splitlines() if not line.startswith("[rank6]"))
+    assert said(worker_failure(lines(silent))) == ["step 41"]
 
 
 @pytest.mark.parametrize("text", ["", "no report", "Root Cause (first observed failure):\n[0]:\n  what"])

@@ -113,6 +113,7 @@ def test_time_is_when_the_exception_came_not_when_the_process_ended(launch: Laun
         (f"{TRACEBACK}  File\nA: 1\n\nDuring handling\n\n{TRACEBACK}  F\nB: 2", "B: 2"),
         (f"{TRACEBACK}  File 'a'\nOld: 1\n" + "later\n" * 30, None),
         (f"{TRACEBACK}  File 'a'", None),
+        ("[rank0]: Traceback (most recent call last):\n[rank0]:   File\n[rank0]: OSError: x", "OSError: x"),
     ],
 )
 def test_the_exception_of_a_traceback_at_the_end(text: str, expected: str | None) -> None:
@@ -151,6 +152,7 @@ def test_out_of_memory_needs_the_kernels_word(exit_code: int, oom_killed: bool |
 def test_torchruns_worker_is_reported_and_not_its_agent() -> None:
     found = failure(process(1, AGENT), torchrun=True, oom_killed=None)
     assert (found.local_rank, found.exit_code, found.error) == (2, 42, "ValueError: loss is nan")
+    assert found.log[-1].text == "[rank7]: RuntimeError: Connection closed by peer"
     killed = failure(process(1, AGENT.replace(": 42", ": -9")), torchrun=True, oom_killed=True)
     assert (killed.exit_code, killed.signal, killed.cause) == (137, 9, "OutOfMemory")
 

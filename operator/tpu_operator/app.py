@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import kopf
 
+from tpu_operator.engine import metrics
 from tpu_operator.engine.client import ApiServer
 from tpu_operator.runner import Runner
 
@@ -99,8 +100,15 @@ class App:
         settings.posting.enabled = False
         settings.networking.error_backoffs = _Endless()
         self._runner = Runner(self._settings, await ApiServer.connect())
-        self._task = asyncio.create_task(self._runner.run())
+        self._task = asyncio.create_task(self._work(self._runner))
         self._task.add_done_callback(self._ended)
+
+    async def _work(self, runner: Runner) -> None:
+        server = await metrics.serve(self._settings.metrics_port, runner.synced)
+        try:
+            await runner.run()
+        finally:
+            await server.cleanup()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():

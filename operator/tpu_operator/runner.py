@@ -11,6 +11,7 @@ from tpu_operator.controllers.job import JobController, node_informer
 from tpu_operator.core.names import FIELD_MANAGER
 from tpu_operator.engine import metrics
 from tpu_operator.engine.applier import Applier
+from tpu_operator.engine.clock import wall_clock
 from tpu_operator.engine.events import Recorder
 from tpu_operator.engine.lease import Elector
 from tpu_operator.engine.queue import WorkQueue
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tpu_operator.engine.client import ApiServer
+    from tpu_operator.engine.clock import Clock
     from tpu_operator.engine.informer import Informer
     from tpu_operator.settings import Settings
 
@@ -39,14 +41,16 @@ class Runner:
     Args:
         settings: its settings.
         api: the API server.
+        clock: the time of day.
     """
 
-    def __init__(self, settings: Settings, api: ApiServer) -> None:
+    def __init__(self, settings: Settings, api: ApiServer, clock: Clock = wall_clock) -> None:
         self._settings = settings
         self._api = api
+        self._clock = clock
         # Unique over restarts of a container, which keep the pod's name.
         identity = f"{settings.identity}_{uuid.uuid4().hex[:8]}"
-        self._elector = Elector(api, settings.own_namespace, FIELD_MANAGER, identity)
+        self._elector = Elector(api, settings.own_namespace, FIELD_MANAGER, identity, clock)
         api.may_write = self._elector.held
         self._queue = WorkQueue()
         nodes = node_informer(api)
@@ -75,15 +79,11 @@ class Runner:
         Raises:
             LeadershipLostError: in a group, once the lease is lost.
         """
-        server = await metrics.serve(self._settings.metrics_port, self.synced)
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(metrics.measure_loop_lag())
-                for informer in self.informers:
-                    group.create_task(informer.run())
-                group.create_task(self._lead())
-        finally:
-            await server.cleanup()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(metrics.measure_loop_lag())
+            for informer in self.informers:
+                group.create_task(informer.run())
+            group.create_task(self._lead())
 
     async def stop(self) -> None:
         """Let go, after `run` has ended."""
@@ -93,10 +93,10 @@ class Runner:
     async def _lead(self) -> None:
         """Reconcile while the lease is ours."""
         await self._elector.acquire()
-        applier = Applier(self._api, Recorder(self._api, self._settings.identity))
+        applier = Applier(self._api, Recorder(self._api, self._settings.identity, self._clock))
         async with asyncio.TaskGroup() as group:
             for controller in self._controllers:
-                reconciler = Reconciler(controller, self._queue, applier)
+                reconciler = Reconciler(controller, self._queue, applier, self._clock)
                 group.create_task(reconciler.run(self._settings.workers))
             await self._elector.keep()
             raise LeadershipLostError

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tpu_operator.core.names import FIELD_MANAGER
 from tpu_operator.engine.client import ApiError, FencedError
+from tpu_operator.engine.clock import wall_clock
 from tpu_operator.engine.resources import EVENTS
 
 if TYPE_CHECKING:
     from tpu_operator.core.plan import Event
     from tpu_operator.engine.client import ApiServer
+    from tpu_operator.engine.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +40,12 @@ class Recorder:
     Args:
         api: where to write.
         instance: name of this replica.
+        clock: tells when events happened.
     """
 
-    def __init__(self, api: ApiServer, instance: str) -> None:
+    def __init__(self, api: ApiServer, instance: str, clock: Clock = wall_clock) -> None:
         self._api = api
+        self._clock = clock
         self._instance = instance
 
     async def record(self, regarding: Regarding, event: Event) -> None:
@@ -60,7 +63,7 @@ class Recorder:
                 "name": f"{regarding.name[:230]}.{uuid.uuid4().hex[:16]}",
                 "namespace": regarding.namespace,
             },
-            "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "eventTime": self._clock().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "type": "Warning" if event.warning else "Normal",
             "reason": event.reason[:128],
             "action": "Reconcile",

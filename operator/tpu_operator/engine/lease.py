@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from tpu_operator.engine.client import ApiError
+from tpu_operator.engine.clock import wall_clock
 from tpu_operator.engine.metrics import LEADER
 from tpu_operator.engine.resources import LEASES
 
 if TYPE_CHECKING:
     from tpu_operator.engine.client import ApiServer
+    from tpu_operator.engine.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +56,14 @@ class Elector:
         namespace: namespace of the Lease.
         name: its name.
         identity: who we are; unique among the replicas and their restarts.
+        clock: tells the times that are written into the Lease.
     """
 
-    def __init__(self, api: ApiServer, namespace: str, name: str, identity: str) -> None:
+    def __init__(
+        self, api: ApiServer, namespace: str, name: str, identity: str, clock: Clock = wall_clock
+    ) -> None:
         self._api = api
+        self._clock = clock
         self._path = LEASES.path(namespace, name)
         self._collection = LEASES.path(namespace)
         self._name = name
@@ -70,7 +74,7 @@ class Elector:
 
     def held(self) -> bool:
         """Whether we lead for sure."""
-        return time.monotonic() - self._renewed < RENEW_DEADLINE
+        return _monotonic() - self._renewed < RENEW_DEADLINE
 
     async def acquire(self) -> None:
         """Wait until we lead."""
@@ -101,7 +105,7 @@ class Elector:
 
     async def _attempt(self) -> bool:
         """Take or renew the Lease if that may be; whether we hold it now."""
-        before = time.monotonic()
+        before = _monotonic()
         try:
             lease = await self._read()
             if lease is None:
@@ -123,9 +127,9 @@ class Elector:
             return True
         version, since = self._observed
         if lease.metadata.resource_version != version:
-            self._observed = (lease.metadata.resource_version, time.monotonic())
+            self._observed = (lease.metadata.resource_version, _monotonic())
             return False
-        return time.monotonic() - since > DURATION
+        return _monotonic() - since > DURATION
 
     async def _read(self) -> _Lease | None:
         try:
@@ -146,7 +150,7 @@ class Elector:
         await self._api.request("PUT", self._path, body=body, timeout=RENEW_DEADLINE / 2)
 
     def _body(self, lease: _Lease, holder: str, duration: int) -> dict[str, Any]:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = self._clock().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         same = lease.spec.holder_identity == holder
         spec = {
             "holderIdentity": holder,
@@ -163,3 +167,7 @@ class Elector:
             "metadata": metadata,
             "spec": spec,
         }
+
+
+def _monotonic() -> float:
+    return asyncio.get_running_loop().time()

@@ -8,17 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tpu_operator.engine.client import ApiError, FencedError
+from tpu_operator.engine.clock import wall_clock
 from tpu_operator.engine.metrics import RECONCILE_ERRORS, RECONCILE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from tpu_operator.core.plan import Plan
     from tpu_operator.engine.applier import Applier, Target
+    from tpu_operator.engine.clock import Clock
     from tpu_operator.engine.informer import Informer, Key
     from tpu_operator.engine.queue import WorkQueue
 
@@ -66,12 +68,16 @@ class Reconciler:
         controller: the kind.
         queue: keys that want a pass.
         applier: carries plans out.
+        clock: tells the time that decisions go by.
     """
 
-    def __init__(self, controller: Controller, queue: WorkQueue, applier: Applier) -> None:
+    def __init__(
+        self, controller: Controller, queue: WorkQueue, applier: Applier, clock: Clock = wall_clock
+    ) -> None:
         self._controller = controller
         self._queue = queue
         self._applier = applier
+        self._clock = clock
         self._memory: dict[Key, _Memory] = {}
 
     async def run(self, workers: int) -> None:
@@ -114,7 +120,7 @@ class Reconciler:
         memory = self._memory.setdefault(key, _Memory())
         if self._wait_for_own_writes(key, memory):
             return
-        decision = self._controller.decide(key, datetime.now(UTC), memory.refusal)
+        decision = self._controller.decide(key, self._clock(), memory.refusal)
         if decision is None:
             del self._memory[key]
             return

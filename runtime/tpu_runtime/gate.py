@@ -139,7 +139,8 @@ class Gate:
         host = (member.slice_index, member.host)
         self._enter(host, member.boot)
         current = self._stages[stage]
-        current.add(host)
+        for done in STAGES[: STAGES.index(stage) + 1]:  # a launcher before us may have heard the earlier one
+            self._stages[done].add(host)
         try:
             if not current.complete.is_set():
                 await within(hold, current.complete.wait())
@@ -147,7 +148,7 @@ class Gate:
             pass
         except asyncio.CancelledError:
             if self._boots.get(host) == member.boot:
-                current.remove(host)
+                self._forget(host)
             raise
         if current.missing:
             return self._waiting(current)
@@ -194,9 +195,12 @@ class Gate:
     def _enter(self, host: tuple[int, int], boot: str) -> None:
         """Forget what an earlier launcher of the same host has reported."""
         if self._boots.get(host) not in {None, boot}:
-            for stage in self._stages.values():
-                stage.remove(host)
+            self._forget(host)
         self._boots[host] = boot
+
+    def _forget(self, host: tuple[int, int]) -> None:
+        for stage in self._stages.values():
+            stage.remove(host)
 
     def _waiting(self, stage: _Stage) -> Answer:
         return Answer(WAITING, missing=tuple(islice(stage.missing, _SHOWN)), missing_count=len(stage.missing))

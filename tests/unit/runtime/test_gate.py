@@ -201,11 +201,18 @@ async def test_a_host_that_goes_away_is_missing_again_and_one_that_comes_back_is
     assert (await gate.join(MEMBER, ARRIVED, 0.01)).missing == ((0, 1),)
 
 
+async def test_a_coordinator_that_starts_again_between_the_stages_does_not_wait_for_the_first() -> None:
+    gate = Gate(JOB, 1, 1, 2)
+    await gate.join(replace(MEMBER, host=1, worker_id=1), RESOLVED, 0.01)
+    assert (await gate.join(MEMBER, ARRIVED, 60)).state == OPEN
+
+
 async def test_a_new_launcher_of_a_host_must_resolve_again() -> None:
     gate = Gate(JOB, 1, 1, 2)
     other = replace(MEMBER, host=1, worker_id=1)
     await gate.join(other, RESOLVED, 0.01)
     await gate.join(replace(other, boot="b"), ARRIVED, 0.01)
+    assert (await gate.join(MEMBER, ARRIVED, 60)).state == OPEN
     assert (await gate.join(MEMBER, RESOLVED, 0.01)).missing == ((0, 1),)
 
 

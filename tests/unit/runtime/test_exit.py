@@ -31,7 +31,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("code", [0, 1, 64, 75, 255])
+@pytest.mark.parametrize("code", [0, 3, 75])
 def test_the_users_exit_code_is_passed_through(launch: Launch, code: int) -> None:
     launcher = launch(variables(), "sh", "-c", f"exit {code}")
     assert launcher.code() == code
@@ -43,7 +43,7 @@ def test_the_users_exit_code_is_passed_through(launch: Launch, code: int) -> Non
         assert (message["cause"], message["exitCode"], message["signal"]) == ("UserError", code, None)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGSEGV, signal.SIGTERM])
 def test_death_by_a_signal_is_128_plus_its_number(launch: Launch, signum: signal.Signals) -> None:
     launcher = launch(variables(), "sh", "-c", f"echo last words >&2; kill -{signum.value} $$")
     assert launcher.code() == 128 + signum

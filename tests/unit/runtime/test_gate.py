@@ -146,18 +146,19 @@ def test_the_option_wins_over_the_variable(launch: Launch, port: int) -> None:
     assert "timed out after 0.5 s" in launcher.stderr
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_at_the_gate_ends_it_at_once(launch: Launch, port: int, signum: signal.Signals) -> None:
-    for host in (0, 1):
-        [launcher] = gang(launch, port, range(host, host + 1))
-        launcher.wait_for("waiting for 4 hosts")
-        launcher.signal(signal.SIGUSR1)
-        launcher.signal(signum)
-        assert launcher.code() == 128 + signum
-        message = launcher.message
-        assert message is not None
-        assert (message["cause"], message["terminated"]) == (None, True)
-        assert launcher.stdout == b""
+@pytest.mark.parametrize(("host", "signum"), [(0, signal.SIGTERM), (1, signal.SIGTERM), (1, signal.SIGINT)])
+def test_a_signal_at_the_gate_ends_it_at_once(
+    launch: Launch, port: int, host: int, signum: signal.Signals
+) -> None:
+    [launcher] = gang(launch, port, range(host, host + 1))
+    launcher.wait_for("waiting for 4 hosts")
+    launcher.signal(signal.SIGUSR1)
+    launcher.signal(signum)
+    assert launcher.code() == 128 + signum
+    message = launcher.message
+    assert message is not None
+    assert (message["cause"], message["terminated"]) == (None, True)
+    assert launcher.stdout == b""
 
 
 def test_a_job_of_one_host_needs_nobody(launch: Launch) -> None:

@@ -1,11 +1,12 @@
 """The command line: `python3 -m hack.devcluster`, to be run from the root of the clone."""
 
 import argparse
+import shlex
 import sys
 import time
 from pathlib import Path
 
-from hack.devcluster import binaries, bringup, kind, teardown
+from hack.devcluster import binaries, bringup, kind, process, teardown
 from hack.devcluster.cluster import Cluster
 from hack.devcluster.state import DEFAULT_NAME, DevClusterError, Layout, Shape
 
@@ -65,7 +66,7 @@ def _up(options: argparse.Namespace) -> None:
     else:
         bringup.up(layout, shape)
     print(f"cluster {options.name!r} is ready after {time.monotonic() - began:.1f} s", file=sys.stderr)
-    print(f"export KUBECONFIG={layout.kubeconfig}")
+    print(f"export KUBECONFIG={shlex.quote(str(layout.kubeconfig))}")
 
 
 def _down(options: argparse.Namespace) -> None:
@@ -87,6 +88,7 @@ def _status(options: argparse.Namespace) -> None:
         pid = cluster.find(component)
         print(f"{component:<26}{f'pid {pid}' if pid else 'stopped'}")
     print()
+    process.require(cluster.layout, "kube-apiserver")
     for node in cluster.nodes():
         print(f"{node.name:<26}{'Ready' if node.ready else 'NotReady'}, {node.chips} chips, {node.pool}")
 

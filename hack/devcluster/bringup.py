@@ -27,8 +27,7 @@ from hack.devcluster.state import DevClusterError, Layout, Record, Shape
 _BASE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 _REAL = ("kubelet", "kube-proxy", "containerd", "containerd-shim-runc-v2", "ctr", "coredns")
 _SECONDS = 90
-# The controller manager takes the not-ready taint off new nodes at its own client rate.
-_FAKE_NODES_PER_SECOND = 10
+_SECONDS_PER_FAKE_NODE = 0.1
 
 
 def up(layout: Layout, shape: Shape) -> Record:
@@ -164,7 +163,7 @@ def _wait_healthy(layout: Layout, started: Iterable[Component]) -> None:
 def _await_nodes(layout: Layout, record: Record, started: list[Component]) -> None:
     """Create the fake nodes, give the real ones their chips, and wait until pods can be scheduled on all."""
     names = [each.name for each in started]
-    seconds = _SECONDS + record.shape.fake_nodes / _FAKE_NODES_PER_SECOND
+    seconds = _SECONDS + record.shape.fake_nodes * _SECONDS_PER_FAKE_NODE
     with contextlib.closing(controlplane.connect(layout, record)) as api:
         fake.create_nodes(api, record.shape.fake_nodes)
         process.wait(layout, names, lambda: _late(api, record.shape), seconds=seconds)

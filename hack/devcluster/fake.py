@@ -14,13 +14,11 @@ LABEL = {"type": "kwok"}
 _ANNOTATION = "kwok.x-k8s.io/node"
 HOLD = "devcluster/hold"
 """Annotation that makes kwok leave a node or a pod as it is: pending, running, not ready or terminating."""
+_IP = "10.200.0.1"
 _PORT = 10247
 _RESOURCES = {"cpu": "96", "memory": "192Gi", "pods": "110", **tpu.RESOURCES}
 _NODE_STATUS = """
 {{ $now := Now }}
-addresses:
-- {type: InternalIP, address: {{ NodeIP | Quote }}}
-- {type: Hostname, address: {{ .metadata.name | Quote }}}
 conditions:
 {{ range NodeConditions }}
 - type: {{ .type | Quote }}
@@ -97,6 +95,8 @@ def create_nodes(api: Api, count: int) -> None:
     """Create the node objects."""
     for index in range(count):
         api.create("/api/v1/nodes", node(index))
+        # New nodes get a not-ready taint, which the controller manager takes off some 7 nodes a second.
+        api.merge(f"/api/v1/nodes/{name(index)}", {"spec": {"taints": [tpu.TAINT]}})
 
 
 def name(index: int) -> str:
@@ -121,7 +121,15 @@ def node(index: int) -> dict[str, Any]:
             "annotations": {_ANNOTATION: "fake"},
         },
         "spec": {"taints": [tpu.TAINT]},
-        "status": {"capacity": _RESOURCES, "allocatable": _RESOURCES},
+        "status": {
+            "capacity": _RESOURCES,
+            "allocatable": _RESOURCES,
+            "addresses": [
+                {"type": "InternalIP", "address": _IP},
+                {"type": "Hostname", "address": name(index)},
+            ],
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Fake"}],
+        },
     }
 
 
@@ -136,7 +144,7 @@ def _configuration() -> dict[str, Any]:
         "options": {
             "manageNodesWithAnnotationSelector": f"{_ANNOTATION}=fake",
             "cidr": "10.128.0.0/12",
-            "nodeIP": "10.200.0.1",
+            "nodeIP": _IP,
             "nodePort": _PORT,
             "nodeLeaseDurationSeconds": 40,
             "nodeLeaseParallelism": 4,

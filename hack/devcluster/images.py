@@ -24,7 +24,7 @@ def load(layout: Layout, index: int, archive: Path) -> None:
     except OSError as error:
         raise DevClusterError(f"cannot read image archive {archive}: {error.strerror}") from error
     with file:
-        run([*enter(layout, nodes.name(index)), *nodes.ctr("images", "import", "-")], stdin=file)
+        run([*enter(layout, nodes.name(index)), *nodes.ctr("images", "import", "--local", "-")], stdin=file)
 
 
 def write_busybox(archive: Path, name: str) -> None:

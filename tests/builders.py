@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +16,7 @@ from tpu_operator.core.settings import PodSettings
 from tpu_operator.core.snapshot import JobSnapshot, Node, Pod, Service
 
 if TYPE_CHECKING:
-    from tpu_operator.core.plan import Plan
+    from tpu_operator.core.plan import Delete, Manifest, Plan
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
 UID = "6f1c2d3e-0000-4000-8000-000000000001"
@@ -94,9 +95,13 @@ class World:
     nodes: dict[str, Node] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
     refusal: str = ""
+    quota: int | None = None
+    """Pods that there may be: more are refused, and the next decision is told."""
     alive: bool = True
     keep_deleted: bool = False
     """Deleted pods stay, terminating, until `vanish`."""
+    made: int = 0
+    """Pods made so far, for their UIDs."""
 
     def plan(self) -> Plan:
         snapshot = JobSnapshot(self.job, dict(self.pods), dict(self.services), dict(self.nodes), self.refusal)
@@ -105,25 +110,35 @@ class World:
     def step(self) -> Plan:
         """One pass: decide, and carry out."""
         plan = self.plan()
-        for manifest in plan.applies:
-            self._add(manifest)
-        for delete in plan.deletes:
-            self._delete(delete.kind, delete.name, delete.uid)
-        for manifest in plan.creates:
-            if manifest["metadata"]["name"] not in self.pods | self.services:
-                self._add(manifest)
-        if plan.status is not None:
-            self.set_status(dict(plan.status))
-        self.events += [event.reason for event in plan.events]
+        self.carry_out(plan)
         return plan
 
+    def carry_out(self, plan: Plan, writes: int | None = None, *, status: bool = True) -> None:
+        """Do what a plan says; or only its first writes, with or without the status, as after a crash."""
+        if plan.creates and self.quota is not None:
+            self.refusal = ""
+        effects = [
+            *(partial(self._add, manifest) for manifest in plan.applies),
+            *(partial(self._delete, delete) for delete in plan.deletes),
+            *(partial(self._create, manifest) for manifest in plan.creates),
+        ]
+        for effect in effects[:writes]:
+            effect()
+        if status and plan.status is not None:
+            self.set_status(dict(plan.status))
+            self.events += [event.reason for event in plan.events]
+
     def settle(self, limit: int = 20) -> World:
-        """Passes until nothing is left to do."""
+        """Passes until they change nothing any more."""
         for _ in range(limit):
+            before = self._state()
             plan = self.step()
-            if not (plan.applies or plan.deletes or plan.creates or plan.status is not None):
+            if self._state() == before:
                 return self
         raise AssertionError(f"no fixpoint after {limit} passes: {plan}")
+
+    def _state(self) -> tuple[Any, ...]:
+        return self.job, dict(self.pods), dict(self.services), self.refusal, self.alive
 
     def set_status(self, status: dict[str, Any]) -> None:
         """Store a status, by way of the wire."""
@@ -163,23 +178,43 @@ class World:
         found = next((c for c in self.job.status.conditions if c.type == kind), None)
         return f"{found.status}/{found.reason}" if found else ""
 
-    def _add(self, manifest: dict[str, Any]) -> None:
-        name = manifest["metadata"]["name"]
-        if manifest["kind"] == "Pod":
-            self.pods[name] = decode_pod(manifest)
-        else:
-            self.services[name] = msgspec.json.decode(json.dumps(manifest), type=Service)
-
-    def _delete(self, kind: str, name: str, uid: str) -> None:
-        if kind == "TPUJob":
-            self.alive = False
-            return
+    def delete_pod(self, name: str) -> None:
+        """Delete a pod as Kubernetes does: one that never ran or has ended is gone at once."""
         pod = self.pods[name]
-        assert pod.metadata.uid == uid
-        if not self.keep_deleted:
+        if pod.deleting:
+            return
+        if not self.keep_deleted or not pod.spec.node_name or pod.finished:
             del self.pods[name]
             return
         wire = msgspec.to_builtins(pod)
         wire["metadata"]["deletionTimestamp"] = stamp(self.now + timedelta(seconds=30))
         wire["metadata"]["deletionGracePeriodSeconds"] = 30
         self.pods[name] = msgspec.convert(wire, Pod)
+
+    def _create(self, manifest: Manifest) -> None:
+        name = manifest["metadata"]["name"]
+        if manifest["kind"] == "Service":
+            if name not in self.services:
+                self._add(manifest)
+        elif name not in self.pods:
+            if self.quota is not None and len(self.pods) >= self.quota:
+                self.refusal = f"pods {name!r} is forbidden: exceeded quota"
+            else:
+                self._add(manifest)
+
+    def _add(self, manifest: Manifest) -> None:
+        name = manifest["metadata"]["name"]
+        if manifest["kind"] == "Pod":
+            self.made += 1
+            metadata = manifest["metadata"] | {"uid": f"uid-{name}-{self.made}"}
+            self.pods[name] = decode_pod(manifest | {"metadata": metadata})
+        else:
+            self.services[name] = msgspec.json.decode(json.dumps(manifest), type=Service)
+
+    def _delete(self, delete: Delete) -> None:
+        if delete.kind == "TPUJob":
+            assert delete.uid == self.job.metadata.uid
+            self.alive = False
+            return
+        assert self.pods[delete.name].metadata.uid == delete.uid
+        self.delete_pod(delete.name)

@@ -197,7 +197,7 @@ class TestFailure:
         self.fail(the_world, "train-0-2")
         the_world.settle()
         assert attempts(the_world) == {0}
-        the_world.vanish("train-0-0", "train-0-1", "train-0-2").settle()
+        the_world.vanish("train-0-0", "train-0-1").settle()
         assert attempts(the_world) == {0}
         the_world.vanish("train-0-3").settle()
         assert attempts(the_world) == {1}

@@ -43,8 +43,24 @@ def tracking() -> Path:
 
 def create(path: str) -> None:
     """Make the cgroup in every hierarchy: a kubelet refuses a cgroup root that lacks a controller."""
-    for mount in parse_mounts(_MOUNTS.read_text())[1]:
+    mounts = parse_mounts(_MOUNTS.read_text())[1]
+    for mount in mounts:
         (mount / path).mkdir(parents=True, exist_ok=True)
+    if len(mounts) == 1:
+        for parent in reversed(Path(path).parents):
+            pass_on_controllers(mounts[0] / parent)
+
+
+def pass_on_controllers(directory: Path) -> None:
+    """Let the children of a cgroup have its controllers, where that is not a matter of course (cgroup v2)."""
+    try:
+        controllers = (directory / "cgroup.controllers").read_text().split()
+    except FileNotFoundError:
+        return
+    for controller in controllers:
+        # Some cannot be had, such as the real-time part of cpu; a kubelet will say which of those it misses.
+        with contextlib.suppress(OSError):
+            (directory / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
 def exists(path: str) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.devcluster.cgroups import parse_mounts
+from hack.devcluster.cgroups import parse_mounts, pass_on_controllers
 from hack.devcluster.state import DevClusterError
 
 V1 = """\
@@ -32,3 +32,14 @@ def test_pids_is_preferred_among_controllers() -> None:
 def test_none_is_an_error() -> None:
     with pytest.raises(DevClusterError, match="no cgroup file system"):
         parse_mounts("proc /proc proc rw 0 0\n")
+
+
+def test_controllers_of_a_unified_cgroup_are_passed_on(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("memory\n")
+    pass_on_controllers(tmp_path)
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory"
+
+
+def test_there_is_nothing_to_pass_on_in_other_cgroups(tmp_path: Path) -> None:
+    pass_on_controllers(tmp_path)
+    assert not list(tmp_path.iterdir())

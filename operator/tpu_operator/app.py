@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import json
 import logging
+import sys
 from typing import TYPE_CHECKING, Any
 
 import kopf
@@ -78,7 +79,7 @@ class App:
             standalone=True,
             clusterwide=not self._settings.namespaces,
             namespaces=self._settings.namespaces,
-            liveness_endpoint=f"http://0.0.0.0:{self._settings.health_port}/healthz",
+            liveness_endpoint=f"http://:{self._settings.health_port}/healthz",
             stop_flag=self._stop,
         )
         if self._error is not None:
@@ -139,6 +140,8 @@ def _innermost(error: BaseException) -> BaseException:
 def run(settings: Settings) -> int:
     """Run the operator; the exit code."""
     setup_logging(settings.log_level, settings.log_format)
+    # The API server accepts documents of 10,000 levels; one user's must not stop the reading of everybody's.
+    sys.setrecursionlimit(30_000)
 
     async def main() -> int:
         return await App(settings).run()

@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SILENT: Final = 150.0
-"""Seconds without a word from a watch after which this replica is broken; bookmarks come every minute."""
-
-
-class LeadershipLostError(Exception):
-    """Another replica may lead now; this one has to start over."""
+"""Seconds without a word on a watch, not even an error, after which this replica is broken."""
 
 
 class Runner:
@@ -52,17 +48,18 @@ class Runner:
         identity = f"{settings.identity}_{uuid.uuid4().hex[:8]}"
         self._elector = Elector(api, settings.own_namespace, FIELD_MANAGER, identity, clock)
         api.may_write = self._elector.held
-        self._queue = WorkQueue()
         nodes = node_informer(api)
+        # A queue each: a controller knows nothing of the keys of another's namespace.
+        queues = {namespace: WorkQueue(namespace) for namespace in settings.namespaces or ("",)}
         self._controllers = [
-            JobController(api, self._queue, settings.pods, nodes, namespace)
-            for namespace in settings.namespaces or ("",)
+            (JobController(api, queue, settings.pods, nodes, namespace), queue)
+            for namespace, queue in queues.items()
         ]
 
     @property
     def informers(self) -> list[Informer[Any]]:
         """All of them, each once."""
-        every = [i for controller in self._controllers for i in controller.informers.values()]
+        every = [i for controller, _ in self._controllers for i in controller.informers.values()]
         return list(dict.fromkeys(every))
 
     def synced(self) -> bool:
@@ -71,14 +68,10 @@ class Runner:
 
     def silent(self) -> str:
         """The resource whose watch has been silent for too long, or empty."""
-        return next((i.resource.plural for i in self.informers if i.age() > SILENT), "")
+        return next((i.resource.plural for i in self.informers if i.stalled() > SILENT), "")
 
     async def run(self) -> None:
-        """Work until cancelled.
-
-        Raises:
-            LeadershipLostError: in a group, once the lease is lost.
-        """
+        """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(metrics.measure_loop_lag())
             for informer in self.informers:
@@ -91,12 +84,26 @@ class Runner:
         await self._api.close()
 
     async def _lead(self) -> None:
-        """Reconcile while the lease is ours."""
-        await self._elector.acquire()
+        """Compete for the lease, and work while it is ours, for ever."""
+        while True:
+            await self._elector.acquire()
+            work = asyncio.create_task(self._work())
+            keep = asyncio.create_task(self._elector.keep())
+            try:
+                await asyncio.wait({work, keep}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (work, keep):
+                    task.cancel()
+                results = await asyncio.gather(work, keep, return_exceptions=True)
+            for error in results:
+                if isinstance(error, Exception):
+                    raise error
+
+    async def _work(self) -> None:
+        """Reconcile, from a copy that is newer than what the last leader has written."""
+        await asyncio.gather(*(informer.refresh() for informer in self.informers))
         applier = Applier(self._api, Recorder(self._api, self._settings.identity, self._clock))
         async with asyncio.TaskGroup() as group:
-            for controller in self._controllers:
-                reconciler = Reconciler(controller, self._queue, applier, self._clock)
+            for controller, queue in self._controllers:
+                reconciler = Reconciler(controller, queue, applier, self._clock)
                 group.create_task(reconciler.run(self._settings.workers))
-            await self._elector.keep()
-            raise LeadershipLostError

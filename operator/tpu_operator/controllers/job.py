@@ -66,6 +66,10 @@ class JobController:
         self.pods.listen(lambda item: _add(queue, job_of(item)))
         self.services.listen(lambda item: _add(queue, job_of(item)))
 
+    def all_keys(self) -> list[Key]:
+        """All jobs."""
+        return self.jobs.keys()
+
     def decide(self, key: Key, now: datetime, refusal: str) -> tuple[Target, Plan] | None:
         """The plan for a job, or None when it is gone."""
         custom = self.jobs.get(key)

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tpu_operator.engine.client import ApiError
+from tpu_operator.engine.client import TAKEN, ApiError, FencedError
 from tpu_operator.engine.resources import BY_KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
-    from tpu_operator.core.plan import Manifest, Plan
+    from tpu_operator.core.plan import Delete, Manifest, Plan
     from tpu_operator.engine.client import ApiServer
     from tpu_operator.engine.events import Recorder, Regarding
     from tpu_operator.engine.resources import Resource
 
 IN_FLIGHT: Final = 32
 """Writes at a time, over all objects."""
+IN_FLIGHT_OF_ONE: Final = 24
+"""Writes at a time for one object, so that a large gang leaves room for others."""
+SLOW_START: Final = 8
+"""Writes for one object go out in groups of 1, 2, 4 and 8 before all the rest: most errors meet them all."""
+
+Write = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,7 @@ class Target:
 class _Meta(msgspec.Struct, rename="camel"):
     resource_version: str = "0"
     uid: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
     owner_references: list[dict[str, Any]] = msgspec.field(default_factory=list)
 
 
@@ -80,16 +89,14 @@ class Applier:
             ApiError: something did not work out that is worth another try.
         """
         refusal = ""
-        await self._all(self._apply(manifest, written) for manifest in plan.applies)
-        await self._all(
-            self._api.delete(BY_KIND[d.kind], d.namespace, d.name, d.uid, d.grace_seconds)
-            for d in plan.deletes
-        )
+        slots = asyncio.Semaphore(IN_FLIGHT_OF_ONE)
+        await self._all(slots, [partial(self._apply, manifest, written) for manifest in plan.applies])
+        await self._all(slots, [partial(self._delete, delete) for delete in plan.deletes])
         try:
             for _, group in groupby(plan.creates, key=lambda manifest: manifest["kind"]):
-                await self._all(self._create(manifest, written) for manifest in list(group))
+                await self._all(slots, [partial(self._create, manifest, written) for manifest in group])
         except ApiError as error:
-            if not error.refused and not error.conflict:
+            if not error.refused:
                 raise
             refusal = error.message
         if plan.status is not None:
@@ -98,16 +105,35 @@ class Applier:
             await self._recorder.record(target.regarding, event)
         return refusal
 
-    async def _all(self, writes: Iterable[Awaitable[None]]) -> None:
-        """Run writes side by side; all of them are over when this returns or raises."""
-        results = await asyncio.gather(*(self._one(write) for write in writes), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+    async def _all(self, slots: asyncio.Semaphore, writes: Sequence[Write]) -> None:
+        """Send writes side by side, the first few carefully: after an error no further one is sent.
 
-    async def _one(self, write: Awaitable[None]) -> None:
-        async with self._slots:
-            await write
+        All that were sent are over when this returns or raises.
+        """
+        start, size = 0, 1
+        while start < len(writes):
+            await self._together(slots, writes[start : start + size])
+            start, size = start + size, size * 2 if size < SLOW_START else len(writes)
+
+    async def _together(self, slots: asyncio.Semaphore, writes: Sequence[Write]) -> None:
+        errors: list[BaseException] = []
+
+        async def one(write: Write) -> None:
+            async with slots, self._slots:
+                if errors:
+                    return
+                try:
+                    await write()
+                except (ApiError, FencedError) as error:
+                    errors.append(error)
+
+        await asyncio.gather(*(one(write) for write in writes))
+        if errors:
+            raise errors[0]
+
+    async def _delete(self, delete: Delete) -> None:
+        resource = BY_KIND[delete.kind]
+        await self._api.delete(resource, delete.namespace, delete.name, delete.uid, delete.grace_seconds)
 
     async def _apply(self, manifest: Manifest, written: dict[str, int]) -> None:
         _note(written, manifest["kind"], await self._api.apply(BY_KIND[manifest["kind"]], manifest))
@@ -122,15 +148,15 @@ class Applier:
             await self._check_owner(resource, manifest)
 
     async def _check_owner(self, resource: Resource, manifest: Manifest) -> None:
-        """Accept an object that is ours already; never adopt another's."""
+        """Accept an object that is ours already, and that we can find; never adopt another's."""
         meta = manifest["metadata"]
-        found = msgspec.json.decode(
-            await self._api.get(resource.path(meta["namespace"], meta["name"])), type=_Object
-        )
-        owner = meta["ownerReferences"][0]["uid"]
-        if owner not in {reference.get("uid") for reference in found.metadata.owner_references}:
-            name = f"{resource.kind} {meta['namespace']}/{meta['name']}"
-            raise ApiError(409, "AlreadyExists", f"{name} exists and belongs to something else; delete it")
+        path = resource.path(meta["namespace"], meta["name"])
+        found = msgspec.json.decode(await self._api.get(path), type=_Object).metadata
+        name = f"{resource.kind} {meta['namespace']}/{meta['name']}"
+        if meta["ownerReferences"][0]["uid"] not in {ref.get("uid") for ref in found.owner_references}:
+            raise ApiError(409, TAKEN, f"{name} exists and belongs to something else; delete it")
+        if not meta["labels"].items() <= found.labels.items():
+            raise ApiError(409, TAKEN, f"{name} exists without the labels that it was made with; delete it")
 
     async def _write_status(self, target: Target, status: Mapping[str, Any], written: dict[str, int]) -> None:
         regarding = target.regarding

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 APPLY: Final = "application/apply-patch+yaml"
 JSON: Final = "application/json"
 REQUEST_TIMEOUT: Final = 30.0
+WRITE_TIMEOUT: Final = 10.0
+"""A write that takes longer could come through when the lease is long lost."""
+TAKEN: Final = "Taken"
+"""Our own reason for a name that something else has."""
 CONNECT_TIMEOUT: Final = 5.0
 OK: Final = range(200, 300)
 
@@ -61,7 +65,7 @@ class ApiError(Exception):
     @property
     def refused(self) -> bool:
         """Whether the server has understood and said no, so that a repetition will be refused as well."""
-        return self.status in {400, 403, 422}
+        return self.status in {400, 403, 413, 422} or self.reason == TAKEN
 
 
 class FencedError(Exception):
@@ -148,7 +152,9 @@ class ApiServer:
         """
         if not self.may_write():
             raise FencedError(f"{method} {path}")
-        return await self.request(method, path, query=query, body=body, content_type=content_type)
+        return await self.request(
+            method, path, query=query, body=body, content_type=content_type, timeout=WRITE_TIMEOUT
+        )
 
     async def request(
         self,

@@ -80,6 +80,18 @@ class RelistError(Exception):
     """The watch cannot go on from where it is."""
 
 
+SURVIVED: Final = (
+    RelistError,
+    ApiError,
+    aiohttp.ClientError,
+    TimeoutError,
+    OSError,
+    msgspec.MsgspecError,
+    RecursionError,
+)
+"""What a server, a network or an object can do to a watch, none of which ends it."""
+
+
 class Informer(Generic[T]):
     """Objects of one resource, by key, with one optional index.
 
@@ -113,8 +125,12 @@ class Informer(Generic[T]):
         self._listeners: list[Callable[[T], None]] = []
         self._version = ""
         self._seen = 0
-        self._heard = 0.0
+        self._heard = self._tried = asyncio.get_running_loop().time()
+        self._round: asyncio.Task[None] | None = None
+        self._renewing = False
+        self._fresh = asyncio.Event()
         self.synced = asyncio.Event()
+        WATCH_AGE.labels(resource.plural, namespace).set_function(self.age)
 
     def listen(self, listener: Callable[[T], None]) -> None:
         """Call `listener` with every object that appears, changes or goes."""
@@ -132,10 +148,6 @@ class Informer(Generic[T]):
         """Objects that the index assigns to a key, by name."""
         return self._index.get(key, {})
 
-    def by_name(self) -> Mapping[str, T]:
-        """All objects of a cluster-scoped resource, by name."""
-        return self._index.get(("", ""), {})
-
     def has_seen(self, version: int) -> bool:
         """Whether the copy is at least as new as a resource version of one of its objects."""
         return self._seen >= version
@@ -144,30 +156,53 @@ class Informer(Generic[T]):
         """Seconds since the server last said anything."""
         return asyncio.get_running_loop().time() - self._heard
 
+    def stalled(self) -> float:
+        """Seconds since a request last came to an end, well or not: an outage of the server is no stall."""
+        return asyncio.get_running_loop().time() - max(self._heard, self._tried)
+
+    async def refresh(self) -> None:
+        """Read everything again, and return once the copy is newer than this call."""
+        self._fresh.clear()
+        self._version = ""
+        if self._round is not None:
+            self._renewing = True
+            self._round.cancel()
+        await self._fresh.wait()
+
     async def run(self) -> None:
         """List and watch for ever."""
-        self._hear()
+        while True:
+            self._round = asyncio.create_task(self._follow())
+            try:
+                await self._round
+            except asyncio.CancelledError:
+                if not self._renewing:
+                    raise
+                self._renewing = False
+
+    async def _follow(self) -> None:
         delay = BACKOFF[0]
         while True:
+            heard = self._heard
             try:
                 if not self._version:
                     await self._list()
                 await self._watch()
                 delay = BACKOFF[0]
-            except RelistError as error:
-                log.info("%s: listing again: %s", self.resource.plural, error)
-                self._version = ""
-            except (ApiError, aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError) as error:
-                delay = await self._back_off(error, delay)
+            except SURVIVED as error:
+                if isinstance(error, RelistError) or delay > RELIST_AFTER:
+                    self._version = ""
+                # Only pauses after which nothing at all was heard add up.
+                delay = delay if self._heard == heard else BACKOFF[0]
+                await self._back_off(error, delay)
+                delay = min(delay * 2, BACKOFF[1])
 
-    async def _back_off(self, error: Exception, delay: float) -> float:
+    async def _back_off(self, error: BaseException, delay: float) -> None:
+        self._tried = asyncio.get_running_loop().time()
         asked = getattr(error, "retry_after", None) or 0.0
         pause = max(asked, delay) * random.uniform(1.0, 1.5)  # noqa: S311
-        log.warning("%s: watch failed, going on in %.1f s: %s", self.resource.plural, pause, error)
+        log.warning("%s: watch failed, going on in %.1f s: %r", self.resource.plural, pause, error)
         await asyncio.sleep(pause)
-        if delay > RELIST_AFTER:
-            self._version = ""
-        return min(delay * 2, BACKOFF[1])
 
     async def _list(self) -> None:
         """Read everything, and find out what has gone since."""
@@ -177,8 +212,8 @@ class Informer(Generic[T]):
             page = msgspec.json.decode(await self._get_page(query), type=_List)
             self._hear()
             for raw in page.items:
-                item = self._decoder.decode(raw)
-                found[self._key(item)] = item
+                if (item := self._decode(raw)) is not None:
+                    found[self._key(item)] = item
             if not page.metadata.continue_:
                 break
             query["continue"] = page.metadata.continue_
@@ -186,6 +221,15 @@ class Informer(Generic[T]):
         self._version = page.metadata.resource_version
         self._see(self._version)
         self.synced.set()
+        self._fresh.set()
+
+    def _decode(self, raw: msgspec.Raw) -> T | None:
+        """An object; one that cannot be read must not cost us all the others."""
+        try:
+            return self._decoder.decode(raw)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            log.warning("%s: an object cannot be read, it is left out: %r", self.resource.plural, error)
+            return None
 
     async def _get_page(self, query: dict[str, str]) -> bytes:
         try:
@@ -229,13 +273,14 @@ class Informer(Generic[T]):
     def _handle(self, line: bytes) -> None:
         event = msgspec.json.decode(line, type=_Event)
         match event.type:
-            case "ADDED" | "MODIFIED":
-                item = self._decoder.decode(event.object)
-                self._put(self._key(item), item)
-                self._advance(item.metadata.resource_version)
-            case "DELETED":
-                item = self._decoder.decode(event.object)
-                self._remove(self._key(item))
+            case "ADDED" | "MODIFIED" | "DELETED":
+                item = self._decode(event.object)
+                if item is None:
+                    return
+                if event.type == "DELETED":
+                    self._remove(self._key(item))
+                else:
+                    self._put(self._key(item), item)
                 self._advance(item.metadata.resource_version)
             case "BOOKMARK":
                 self._advance(msgspec.json.decode(event.object, type=_Bookmark).metadata.resource_version)
@@ -259,7 +304,6 @@ class Informer(Generic[T]):
 
     def _hear(self) -> None:
         self._heard = asyncio.get_running_loop().time()
-        WATCH_AGE.labels(self.resource.plural).set_function(self.age)
 
     @staticmethod
     def _key(item: T) -> Key:

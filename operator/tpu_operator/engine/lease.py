@@ -3,7 +3,7 @@
 As in client-go: whoever holds the Lease renews it every few seconds, and others take it over once it has not
 been renewed for its duration by their own clocks. The clocks of two machines are never compared. The fence is
 `held`: a leader that could not renew in time stops writing before anybody else may begin, even if it was
-frozen meanwhile, since it looks at a clock that does not stop.
+frozen meanwhile, since it asks the clock before every write.
 """
 
 from __future__ import annotations
@@ -113,6 +113,7 @@ class Elector:
             elif lease.spec.holder_identity == self._identity or self._expired(lease):
                 await self._put(lease, holder=self._identity, duration=DURATION)
             else:
+                self._renewed = float("-inf")
                 return False
         except ApiError as error:
             log.log(logging.DEBUG if error.conflict else logging.WARNING, "lease: %s", error)

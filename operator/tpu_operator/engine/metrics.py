@@ -17,9 +17,11 @@ RECONCILE_SECONDS = Histogram(
     PREFIX + "reconcile_duration_seconds", "Time of one pass over one object.", ["kind"]
 )
 RECONCILE_ERRORS = Counter(PREFIX + "reconcile_errors", "Passes that failed.", ["kind"])
-QUEUE_DEPTH = Gauge(PREFIX + "queue_depth", "Objects that wait for a pass.")
-QUEUE_OLDEST = Gauge(PREFIX + "queue_oldest_seconds", "How long the first of them has waited.")
-WATCH_AGE = Gauge(PREFIX + "watch_age_seconds", "Time since a watch last said anything.", ["resource"])
+QUEUE_DEPTH = Gauge(PREFIX + "queue_depth", "Objects that wait for a pass.", ["queue"])
+QUEUE_OLDEST = Gauge(PREFIX + "queue_oldest_seconds", "How long the first of them has waited.", ["queue"])
+WATCH_AGE = Gauge(
+    PREFIX + "watch_age_seconds", "Time since a watch last said anything.", ["resource", "namespace"]
+)
 API_REQUESTS = Counter(
     PREFIX + "api_requests", "Requests to the API server; code 0 is no answer.", ["verb", "resource", "code"]
 )

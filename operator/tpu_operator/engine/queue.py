@@ -20,9 +20,12 @@ class WorkQueue:
     """First in, first out, without duplicates; a key that comes back while it is worked on is kept for later.
 
     The semantics are those of client-go's workqueue, on the event loop's clock.
+
+    Args:
+        name: tells this queue's metrics from those of others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
         self._ready: dict[Key, float] = {}
         self._working: set[Key] = set()
         self._dirty: set[Key] = set()
@@ -30,8 +33,8 @@ class WorkQueue:
         self._timers: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
         self._wake = asyncio.Event()
-        QUEUE_DEPTH.set_function(lambda: len(self._ready))
-        QUEUE_OLDEST.set_function(self.oldest)
+        QUEUE_DEPTH.labels(name).set_function(lambda: len(self._ready))
+        QUEUE_OLDEST.labels(name).set_function(self.oldest)
 
     def add(self, key: Key) -> None:
         """Want a pass over this object soon."""
@@ -53,7 +56,7 @@ class WorkQueue:
         """Want a pass after a failure: each one in a row doubles the wait, with jitter."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        delay = min(LAST_DELAY, FIRST_DELAY * 2**failures) * random.uniform(1.0, 1.5)  # noqa: S311
+        delay = min(LAST_DELAY, FIRST_DELAY * 2 ** min(failures, 16)) * random.uniform(1.0, 1.5)  # noqa: S311
         self.add_after(key, max(delay, at_least))
 
     def succeeded(self, key: Key) -> None:
@@ -102,7 +105,7 @@ class WorkQueue:
         except TimeoutError:
             pass
         finally:
-            # Wakes the other workers that wait, of which one alone would have been told.
+            # Another worker may have cleared the event before this key came.
             if self._ready:
                 self._wake.set()
 

@@ -41,6 +41,9 @@ class Controller(Protocol):
     informers: Mapping[str, Informer[Any]]
     """By kind, all that decisions read."""
 
+    def all_keys(self) -> list[Key]:
+        """All objects of the kind."""
+
     def decide(self, key: Key, now: datetime, refusal: str) -> tuple[Target, Plan] | None:
         """The plan for an object, or None when it is gone.
 
@@ -59,6 +62,7 @@ class _Memory:
     deadline: float = 0.0
     status_at: float = float("-inf")
     refusal: str = ""
+    refused_until: float = float("-inf")
 
 
 class Reconciler:
@@ -81,9 +85,9 @@ class Reconciler:
         self._memory: dict[Key, _Memory] = {}
 
     async def run(self, workers: int) -> None:
-        """Work until cancelled, once all informers have a first copy."""
-        for informer in self._controller.informers.values():
-            await informer.synced.wait()
+        """Pass over all objects once, and then over those that want it, until cancelled."""
+        for key in self._controller.all_keys():
+            self._queue.add(key)
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(self._work())
@@ -95,15 +99,18 @@ class Reconciler:
                 await self.one_pass(key)
             finally:
                 self._queue.done(key)
+            # A pass that finds nothing to do never suspends, and the lease's renewal wants its turn as well.
+            await asyncio.sleep(0)
 
     async def one_pass(self, key: Key) -> None:
         """Reconcile one object; failures lead to another pass later, never to an exception."""
         kind = self._controller.kind
         try:
             with RECONCILE_SECONDS.labels(kind).time():
-                await self._reconcile(key)
+                decided = await self._reconcile(key)
         except FencedError:
-            log.info("%s %s/%s: not the leader any more, nothing written", kind, *key)
+            log.info("%s %s/%s: not the leader for sure, nothing written", kind, *key)
+            self._queue.retry(key)
         except ApiError as error:
             RECONCILE_ERRORS.labels(kind).inc()
             level = logging.INFO if error.conflict or error.gone else logging.WARNING
@@ -114,31 +121,38 @@ class Reconciler:
             log.exception("%s %s/%s: pass failed, will retry", kind, *key)
             self._queue.retry(key)
         else:
-            self._queue.succeeded(key)
+            if decided:
+                self._queue.succeeded(key)
 
-    async def _reconcile(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> bool:
+        """One pass; whether it came to a decision and carried it out."""
         memory = self._memory.setdefault(key, _Memory())
         if self._wait_for_own_writes(key, memory):
-            return
+            return False
         decision = self._controller.decide(key, self._clock(), memory.refusal)
         if decision is None:
             del self._memory[key]
-            return
+            return True
         target, plan = decision
         plan = self._hold_back_counts(key, memory, plan)
+        plan = self._hold_back_creates(key, memory, plan)
         memory.written = {}
-        memory.deadline = asyncio.get_running_loop().time() + PATIENCE
-        refusal = await self._applier.carry_out(target, plan, memory.written)
-        self._remember_refusal(key, memory, refusal, tried=bool(plan.creates))
+        try:
+            refusal = await self._applier.carry_out(target, plan, memory.written)
+        finally:
+            memory.deadline = self._now() + PATIENCE
+        if plan.creates:
+            self._remember_refusal(key, memory, refusal)
         if plan.requeue_after is not None:
             self._queue.add_after(key, plan.requeue_after)
+        return True
 
     def _wait_for_own_writes(self, key: Key, memory: _Memory) -> bool:
         """Whether the pass has to wait; the events of our writes bring the key back by themselves."""
         behind = any(
             not self._controller.informers[kind].has_seen(version) for kind, version in memory.written.items()
         )
-        left = memory.deadline - asyncio.get_running_loop().time()
+        left = memory.deadline - self._now()
         if not behind or left <= 0:
             return False
         self._queue.add_after(key, left)
@@ -148,7 +162,7 @@ class Reconciler:
         """Leave out a status that can wait and would follow too soon on the last one."""
         if plan.status is None:
             return plan
-        now = asyncio.get_running_loop().time()
+        now = self._now()
         left = memory.status_at + STATUS_INTERVAL - now
         if plan.status_can_wait and left > 0:
             self._queue.add_after(key, left)
@@ -156,9 +170,25 @@ class Reconciler:
         memory.status_at = now
         return plan
 
-    def _remember_refusal(self, key: Key, memory: _Memory, refusal: str, *, tried: bool) -> None:
+    def _hold_back_creates(self, key: Key, memory: _Memory, plan: Plan) -> Plan:
+        """Leave creates out that were refused a moment ago; what is refused hammers nobody."""
+        if not plan.creates:
+            memory.refusal, memory.refused_until = "", float("-inf")
+            return plan
+        left = memory.refused_until - self._now()
+        if left <= 0:
+            return plan
+        self._queue.add_after(key, left)
+        return replace(plan, creates=())
+
+    def _remember_refusal(self, key: Key, memory: _Memory, refusal: str) -> None:
+        """Have a refusal shown, or not shown any more, by the next decision."""
         if refusal:
-            self._queue.add_after(key, REFUSED_RETRY)
-        if refusal != memory.refusal and (tried or not memory.refusal):
-            memory.refusal = refusal
+            memory.refused_until = self._now() + REFUSED_RETRY
+        if bool(refusal) != bool(memory.refusal):
             self._queue.add(key)
+        memory.refusal = refusal
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

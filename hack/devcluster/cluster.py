@@ -110,12 +110,12 @@ class Cluster:
         """Address at which the cluster, pods included, reaches the host."""
         return self.record.host_ip
 
-    @property
+    @functools.cached_property
     def kubectl(self) -> Path:
         """The kubectl binary."""
         return binaries.ensure(["kubectl"])["kubectl"]
 
-    @property
+    @functools.cached_property
     def helm(self) -> Path:
         """The helm binary, built on first use."""
         return binaries.ensure(["helm"])["helm"]
@@ -142,14 +142,12 @@ class Cluster:
         Raises:
             DevClusterError: there are no real nodes, or the archive is not one.
         """
-        if not self.record.shape.nodes:
+        nodes = range(self.record.shape.nodes)
+        if not nodes:
             raise DevClusterError(f"cluster {self.name!r} has no real nodes to load {archive} into")
         with ThreadPoolExecutor(max_workers=2) as pool:
-            list(
-                pool.map(
-                    lambda index: images.load(self.layout, index, archive), range(self.record.shape.nodes)
-                )
-            )
+            for each in [pool.submit(images.load, self.layout, index, archive) for index in nodes]:
+                each.result()
 
     def down(self) -> None:
         """End the cluster and remove all of it."""

@@ -20,6 +20,7 @@ BRIDGE = "pods"
 BRIDGE_IP = str(PODS[1])
 """Address of all nodes, and of the DNS server."""
 
+_NAMES = Path("/run/netns")
 _UPLINK = "host"
 # Pods leave the cluster under its own address, since the host has no route to theirs.
 _MASQUERADE = f"""
@@ -68,7 +69,7 @@ def add_bridge(netns: str) -> None:
 
 def exists(netns: str) -> bool:
     """Tell whether the namespace is there."""
-    return Path("/run/netns", netns).exists()
+    return (_NAMES / netns).exists()
 
 
 def remove(netns: str) -> None:
@@ -79,6 +80,10 @@ def remove(netns: str) -> None:
     with contextlib.suppress(DevClusterError):
         run(["ip", "-n", netns, "link", "delete", _UPLINK])
     run(["ip", "netns", "delete", netns])
+    # `ip` mounts this directory for the first namespace, and leaves it. It is busy while there are others.
+    with contextlib.suppress(DevClusterError, OSError):
+        run(["umount", _NAMES])
+        _NAMES.rmdir()
 
 
 def _claim_link(netns: str) -> tuple[str, IPv4Network]:

@@ -37,12 +37,8 @@ class Component:
     """The component whose mount namespace it runs in; None for the host's."""
 
 
-def start(layout: Layout, component: Component) -> int:
-    """Start a component in the cluster's network namespace and cgroup.
-
-    Returns:
-        Its pid.
-    """
+def start(layout: Layout, component: Component) -> None:
+    """Start a component in the cluster's network namespace and cgroup."""
     leaf = cgroups.tracking() / layout.cgroup / component.name
     leaf.mkdir(exist_ok=True)
     launch = ["setsid", "--fork", "sh", "-c", _LAUNCH, "sh", str(layout.log(component.name))]
@@ -51,7 +47,6 @@ def start(layout: Layout, component: Component) -> int:
     if not pid:
         raise failure(layout, component.name, "cannot be started")
     (layout.pids / component.name).write_text(pid)
-    return int(pid)
 
 
 def enter(layout: Layout, holder: str | None = None) -> list[str]:

@@ -225,6 +225,15 @@ def test_gang_of_fake_pods_runs_and_none_completes(cluster: Cluster) -> None:
     kubectl(cluster, "wait", "pod/gang-0", "pod/gang-1", "--for=condition=Ready", "--timeout=60s")
 
 
+def test_file_that_is_no_image_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    archive = tmp_path / "image.tar"
+    with pytest.raises(DevClusterError, match=r"cannot read image archive .*image\.tar: No such file"):
+        cluster.load(archive)
+    archive.write_text("this is not a tar file")
+    with pytest.raises(DevClusterError, match=r"^node-\d cannot import .*image\.tar: ctr: "):
+        cluster.load(archive)
+
+
 def test_audit_log_has_the_users_requests_and_not_the_components(cluster: Cluster) -> None:
     users = {json.loads(line)["user"]["username"] for line in cluster.audit_log.read_text().splitlines()}
     assert "admin" in users

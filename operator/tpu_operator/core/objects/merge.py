@@ -22,16 +22,26 @@ APPENDED: Final = frozenset({"tolerations", "requiredDuringSchedulingIgnoredDuri
 
 
 def merge(base: Any, over: Any, field: str = "") -> Any:
-    """`over` laid on `base`; neither is changed. A null in `over` removes the field."""
+    """`over` laid on `base`; neither is changed, and the result shares nothing with `over`.
+
+    A null in `over` removes the field.
+    """
     if isinstance(base, dict) and isinstance(over, dict):
         merged = {key: merge(base.get(key), value, key) for key, value in over.items() if value is not None}
         return {key: value for key, value in base.items() if key not in over} | merged
     if isinstance(base, list) and isinstance(over, list):
         if field in APPENDED:
-            return base + [item for item in over if item not in base]
+            return base + [item for item in _copied(over) if item not in base]
         if field in KEYS:
             return _merge_named(base, over, KEYS[field])
-    return over
+    return _copied(over)
+
+
+def _copied(value: Any) -> Any:
+    """A deep copy, without fields that are null."""
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items() if inner is not None}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _merge_named(base: list[Any], over: list[Any], key: tuple[str, ...]) -> list[Any]:
@@ -40,7 +50,7 @@ def _merge_named(base: list[Any], over: list[Any], key: tuple[str, ...]) -> list
     for item in over:
         place = places.get(_identity(item, key))
         if place is None:
-            merged.append(item)
+            merged.append(_copied(item))
         else:
             merged[place] = merge(merged[place], item)
     return merged

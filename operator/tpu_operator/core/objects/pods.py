@@ -224,10 +224,6 @@ class PodFactory:
 
     def _add_environment(self, spec: Manifest, place: Place) -> tuple[str, ...]:
         """Give every TPU container its variables; returns those that the user has set otherwise."""
-        for kind in ("containers", "initContainers"):
-            if kind in spec:
-                # Copies: what the user alone has named still is the template's own.
-                spec[kind] = [dict(container) for container in spec[kind]]
         tpu = [container for container in spec["containers"] if _requests_tpu(container)]
         ports = _process_ports(tpu, self.gang.processes_per_host)
         overrides: set[str] = set()

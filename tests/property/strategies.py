@@ -1,0 +1,82 @@
+"""Strategies for specs of TPUJobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tpu_operator.catalog import GENERATIONS, CatalogError, resolve
+
+
+def _shapes(max_hosts: int) -> list[dict[str, Any]]:
+    """All that the catalog offers by name with at most so many hosts."""
+    found = []
+    for generation in GENERATIONS:
+        for topology in generation.topologies:
+            for chips in (None, 4, 8):
+                try:
+                    shape = resolve(generation.name, topology, chips)
+                except CatalogError:
+                    continue
+                if shape.hosts <= max_hosts:
+                    tpu = {"accelerator": generation.name, "topology": topology, "chipsPerHost": chips}
+                    found.append({key: value for key, value in tpu.items() if value is not None})
+    return found
+
+
+HEAD = {"spec": {"containers": [{"name": "driver", "image": "driver"}]}}
+ACTIONS = st.sampled_from(["Restart", "RestartUncounted", "FailJob", "Ignore"])
+CONDITIONS = st.sampled_from(
+    [
+        {"onExitCodes": [3]},
+        {"onCauses": ["PodDeleted"]},
+        {"onCauses": ["Preempted", "Evicted"]},
+        {"onCauses": ["UserError"], "onExitCodes": [1]},
+        {"onMessage": "out of range"},
+    ]
+)
+RULES = st.lists(
+    st.builds(lambda condition, action: condition | {"action": action}, CONDITIONS, ACTIONS), max_size=2
+)
+
+
+def tpus(max_hosts: int = 4, max_slices: int = 3) -> st.SearchStrategy[dict[str, Any]]:
+    """TPUs in slices of at most so many hosts."""
+    slices = st.integers(1, max_slices)
+    return st.builds(lambda tpu, n: tpu | {"slices": n}, st.sampled_from(_shapes(max_hosts)), slices)
+
+
+def policies() -> st.SearchStrategy[dict[str, Any]]:
+    """Failure policies."""
+    return st.fixed_dictionaries(
+        {
+            "maxRestarts": st.integers(0, 3),
+            "restartScope": st.sampled_from(["Job", "Slice"]),
+            "coalesceSeconds": st.sampled_from([0, 10]),
+            "rules": RULES,
+        }
+    )
+
+
+def specs(max_hosts: int = 4, max_slices: int = 3) -> st.SearchStrategy[dict[str, Any]]:
+    """Specs of jobs, in their wire form."""
+    return st.fixed_dictionaries(
+        {
+            "tpu": tpus(max_hosts, max_slices),
+            "run": st.fixed_dictionaries(
+                {
+                    "command": st.just(["python", "train.py"]),
+                    "launcher": st.sampled_from(["torchrun", "jax", "none", "ray"]),
+                }
+            ),
+            "failurePolicy": policies(),
+            "successPolicy": st.sampled_from(["All", "Leader"]),
+        },
+        optional={
+            "suspend": st.booleans(),
+            "head": st.just(HEAD),
+            "activeDeadlineSeconds": st.just(600),
+            "ttlSecondsAfterFinished": st.sampled_from([0, 60]),
+        },
+    )

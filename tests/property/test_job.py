@@ -1,0 +1,334 @@
+"""A TPUJob in a world in which anything may happen, and an operator that may end between any two writes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from tests.builders import RUNNING, STARTING, UID, World, decode_pod, job, report, stamp, terminated
+from tests.property.strategies import specs, tpus
+from tpu_operator.api import Condition, TPUJobStatus
+from tpu_operator.core.conditions import Conditions, job_phase
+from tpu_operator.core.jobview import JobView, observe
+from tpu_operator.core.snapshot import JobSnapshot, Node
+
+if TYPE_CHECKING:
+    from tpu_operator.core.plan import Plan
+
+FINAL = {"Succeeded", "Failed"}
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/9 nodes"}
+LABELS = {"cloud.google.com/gke-nodepool": "pool-1"}
+
+
+def final(status: TPUJobStatus) -> set[str]:
+    return {c.type for c in status.conditions if c.type in FINAL and c.status == "True"}
+
+
+@dataclass
+class Checked(World):
+    """A world that holds every decision to what it promises."""
+
+    lost: bool = field(default=False)
+    """The status was lost, and with it what the job remembered."""
+
+    def view(self) -> JobView:
+        snapshot = JobSnapshot(self.job, dict(self.pods), dict(self.services), dict(self.nodes), self.refusal)
+        return observe(snapshot, self.now)
+
+    def plan(self) -> Plan:
+        plan = super().plan()
+        assert plan == super().plan(), "decisions are deterministic"
+        self._check_deletes(plan)
+        self._check_creates(plan)
+        self._check_status_write(plan)
+        assert plan.requeue_after is None or plan.requeue_after > 0
+        return plan
+
+    def _check_deletes(self, plan: Plan) -> None:
+        for delete in plan.deletes:
+            if delete.kind == "TPUJob":
+                assert (delete.uid, final(self.job.status) != set()) == (UID, True)
+                continue
+            pod = self.pods[delete.name]
+            assert pod.metadata.uid == delete.uid
+            assert pod.metadata.owner_uid == UID, "others' pods are left alone"
+            assert not pod.deleting, "once is enough"
+
+    def _check_creates(self, plan: Plan) -> None:
+        pods = [m["metadata"] for m in plan.creates if m["kind"] == "Pod"]
+        if not pods:
+            return
+        assert not final(self.job.status), "nothing is created after the end"
+        assert not self.job.spec.suspend
+        view = self.view()
+        assert not view.surplus
+        members = {m.name: gang for gang in view.gangs for m in gang.members}
+        for metadata in pods:
+            name, labels = metadata["name"], metadata["labels"]
+            assert name not in self.pods, "one pod of a name"
+            gang = members[name]
+            attempts = {pod.attempt for pod in gang.pods.values()} | {gang.attempt}
+            assert attempts == {int(labels["tpu-operator.dev/attempt"])}, "old pods have to be gone"
+
+    def _check_status_write(self, plan: Plan) -> None:
+        assert plan.status is None or plan.status != self.job.status.wire(), "writes change something"
+
+    def set_status(self, status: dict[str, Any]) -> None:
+        old = self.job.status
+        super().set_status(status)
+        new = self.job.status
+        assert new.wire() == status, "the status survives the wire"
+        assert TPUJobStatus.parse(json.loads(json.dumps(new.wire()))) == new
+        self._check_status(new)
+        self._check_step(old, new)
+
+    def _check_status(self, status: TPUJobStatus) -> None:
+        types = [c.type for c in status.conditions]
+        assert len(types) == len(set(types))
+        assert len(final(status)) <= 1
+        assert status.phase == job_phase(Conditions(status.conditions, 0, self.now))
+        restarts = status.restarts
+        assert restarts.counted <= self.job.spec.failure_policy.max_restarts
+        assert restarts.counted <= restarts.total == sum(restarts.by_cause.values())
+        assert status.hosts.ready <= status.hosts.desired
+        assert status.ready == f"{status.hosts.ready}/{status.hosts.desired}"
+        assert [s.index for s in status.slices] == list(range(self.job.spec.tpu.slices))
+
+    def _check_step(self, old: TPUJobStatus, new: TPUJobStatus) -> None:
+        assert final(old) <= final(new), "the end is final"
+        if old.slices:
+            before = {s.index: s.attempt for s in old.slices}
+            assert all(s.attempt >= before.get(s.index, 0) for s in new.slices), "attempts only count up"
+        for condition in new.conditions:
+            self._check_transition(
+                next((c for c in old.conditions if c.type == condition.type), None), condition
+            )
+
+    def _check_transition(self, old: Condition | None, new: Condition) -> None:
+        flipped = old is None or old.status != new.status
+        expected = self.now.replace(microsecond=0) if flipped else old.last_transition_time if old else None
+        assert new.last_transition_time == expected
+
+
+class JobMachine(RuleBasedStateMachine):
+    """What kubelets, the scheduler, people and clocks do, in any order."""
+
+    world: Checked
+
+    @initialize(spec=specs(), slow=st.booleans())
+    def start(self, spec: dict[str, Any], slow: bool) -> None:
+        self.world = Checked(job(**spec), keep_deleted=slow)
+        self.world.nodes["node"] = msgspec.convert({"metadata": {"name": "node", "labels": LABELS}}, Node)
+
+    def some(self, data: st.DataObject, *names: str) -> str:
+        return data.draw(st.sampled_from(sorted(names)))
+
+    def living(self) -> list[str]:
+        return [name for name, pod in self.world.pods.items() if not pod.finished]
+
+    def bound(self) -> list[str]:
+        return [name for name in self.living() if self.world.pods[name].spec.node_name]
+
+    # --- the operator
+
+    @rule()
+    def passes(self) -> None:
+        self.world.step()
+
+    @rule(writes=st.integers(0, 14), status=st.booleans())
+    def crashes(self, writes: int, status: bool) -> None:
+        """Its last writes are never made; since writes run side by side, the status may be."""
+        self.world.carry_out(self.world.plan(), writes, status=status)
+
+    @rule()
+    def settles(self) -> None:
+        world = self.world.settle()
+        if not world.alive:
+            return
+        plan = world.plan()
+        refused = bool(world.refusal) or any(
+            m["kind"] == "Service" and m["metadata"]["name"] in world.services for m in plan.creates
+        )
+        assert (plan.status, plan.deletes, plan.applies) == (None, (), ())
+        assert not plan.creates or refused
+        self._check_settled()
+        self._check_sleep(plan)
+
+    def _check_settled(self) -> None:
+        world, view = self.world, self.world.view()
+        ours = [pod for pod in view.pods if not pod.deleting]
+        if final(world.job.status):
+            assert all(pod.finished for pod in ours)
+            return
+        if world.job.spec.suspend:
+            assert not ours
+            return
+        for gang in view.gangs:
+            if view.incident(gang) or world.refusal or view.strangers or view.surplus:
+                continue
+            assert {pod.attempt for pod in gang.pods.values() if not pod.deleting} <= {gang.attempt}
+            assert all(s.attempt == gang.attempt for s in world.job.status.slices if s.index in gang.slices)
+            assert gang.stale or not gang.absent
+
+    def _check_sleep(self, plan: Plan) -> None:
+        """Nothing is to be done before the time that was asked for."""
+        world, then = self.world, self.world.now
+        world.now += timedelta(seconds=0.99 * plan.requeue_after if plan.requeue_after else 1e6)
+        early = world.plan()
+        world.now = then
+        assert (early.status, early.deletes, early.applies) == (None, (), ())
+        assert early.creates == plan.creates
+
+    # --- the scheduler and the kubelets
+
+    @rule(most=st.integers(1, 13))
+    def bind(self, most: int) -> None:
+        free = [name for name in self.living() if not self.world.pods[name].spec.node_name]
+        for name in free[:most]:
+            self.world.set_pod(name, **STARTING)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.living())
+    def find_no_node(self, data: st.DataObject) -> None:
+        name = self.some(data, *self.living())
+        if not self.world.pods[name].spec.node_name:
+            self.world.set_pod(name, node=None, phase="Pending", conditions=[UNSCHEDULABLE])
+
+    @rule(most=st.integers(1, 13))
+    def become_ready(self, most: int) -> None:
+        for name in self.bound()[:most]:
+            self.world.set_pod(name, **RUNNING)
+
+    @rule()
+    def start_all(self) -> None:
+        self.world.settle()
+        self.bind(99)
+        self.become_ready(99)
+        self.world.settle()
+
+    @rule(
+        data=st.data(), code=st.sampled_from([1, 3, 77, 137]), ago=st.integers(0, 20), reported=st.booleans()
+    )
+    @precondition(lambda self: self.bound())
+    def fail(self, data: st.DataObject, code: int, ago: int, reported: bool) -> None:
+        at = self.world.now - timedelta(seconds=ago, milliseconds=ago)
+        message = report("UserError", code, at, error="index out of range") if reported else ""
+        self.world.set_pod(self.some(data, *self.bound()), **terminated(code, message, at=at))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.bound())
+    def succeed(self, data: st.DataObject) -> None:
+        self.world.set_pod(self.some(data, *self.bound()), **terminated(0, at=self.world.now))
+
+    @rule()
+    @precondition(lambda self: self.bound())
+    def succeed_all(self) -> None:
+        for name in self.bound():
+            self.world.set_pod(name, **terminated(0, at=self.world.now))
+
+    @rule(
+        data=st.data(),
+        reason=st.sampled_from(["PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByPodGC"]),
+    )
+    @precondition(lambda self: self.bound())
+    def disrupt(self, data: st.DataObject, reason: str) -> None:
+        name, now = self.some(data, *self.bound()), stamp(self.world.now)
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": reason,
+            "lastTransitionTime": now,
+        }
+        self.world.set_pod(name, **(RUNNING | {"conditions": [condition]}))
+        self.world.delete_pod(name)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.world.pods)
+    def delete(self, data: st.DataObject) -> None:
+        self.world.delete_pod(self.some(data, *self.world.pods))
+
+    @rule(data=st.data())
+    @precondition(lambda self: any(pod.deleting for pod in self.world.pods.values()))
+    def obey(self, data: st.DataObject) -> None:
+        """A deleted pod ends, and is not gone yet."""
+        name = self.some(data, *(name for name, pod in self.world.pods.items() if pod.deleting))
+        told = report(None, 143, self.world.now, terminated=True)
+        self.world.set_pod(name, **terminated(143, told, at=self.world.now))
+
+    @rule(most=st.integers(1, 13))
+    def vanish(self, most: int) -> None:
+        gone = [name for name, pod in self.world.pods.items() if pod.deleting][:most]
+        if gone:
+            self.world.vanish(*gone)
+
+    @rule(slow=st.booleans())
+    def terminate_slowly(self, slow: bool) -> None:
+        self.world.keep_deleted = slow
+
+    # --- people
+
+    @rule(suspend=st.booleans())
+    def suspend(self, suspend: bool) -> None:
+        self.world.patch_spec(suspend=suspend)
+
+    @rule(tpu=tpus())
+    @precondition(lambda self: self.world.job.spec.suspend or self.world.job.status.start_time is None)
+    def change_shape(self, tpu: dict[str, Any]) -> None:
+        self.world.patch_spec(tpu=tpu)
+
+    @rule(subdomain=st.sampled_from(["mesh", "grid"]))
+    def change_template(self, subdomain: str) -> None:
+        self.world.patch_spec(template={"spec": {"subdomain": subdomain}})
+
+    @rule()
+    def delete_services(self) -> None:
+        self.world.services.clear()
+
+    @rule(data=st.data())
+    def take_a_name(self, data: st.DataObject) -> None:
+        """A pod of somebody else, such as a namesake's that is not gone yet."""
+        members = {m.name for gang in self.world.view().gangs for m in gang.members} - self.world.pods.keys()
+        if members:
+            name = self.some(data, *members)
+            self.world.pods[name] = decode_pod({"metadata": {"name": name, "uid": "theirs", "labels": {}}})
+
+    @rule()
+    def give_the_names_back(self) -> None:
+        for name in [name for name, pod in self.world.pods.items() if pod.metadata.owner_uid != UID]:
+            del self.world.pods[name]
+
+    @rule(quota=st.sampled_from([0, 3, 5, 99]))
+    def change_quota(self, quota: int) -> None:
+        self.world.quota = quota
+
+    @rule()
+    def lose_status(self) -> None:
+        World.set_status(self.world, {})
+
+    @rule(seconds=st.sampled_from([0.3, 1, 11, 61, 601]))
+    def wait(self, seconds: float) -> None:
+        self.world.now += timedelta(seconds=seconds)
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.settles()
+
+
+TestJob = JobMachine.TestCase
+
+
+@given(spec=specs(max_hosts=16))
+def test_a_new_job_gets_its_service_and_all_its_pods_at_once(spec: dict[str, Any]) -> None:
+    world = Checked(job(**spec | {"suspend": False}))
+    plan = world.plan()
+    shape = world.view().spec.shape
+    pods = [m for m in plan.creates if m["kind"] == "Pod"]
+    assert len(pods) == spec["tpu"]["slices"] * shape.hosts + ("head" in spec)
+    assert [m["kind"] for m in plan.creates if m["kind"] != "Pod"] == ["Service"]

@@ -58,9 +58,12 @@ def install(kube: Kube, *arguments: str | Path, chart: Path = CHART) -> None:
 
 
 @pytest.fixture(scope="session")
-def operator(e2e_cluster: Kube) -> Kube:
-    """The cluster with the operator running, in the operator's namespace."""
-    install(e2e_cluster)
+def operator(e2e_cluster: Kube, tmp_path_factory: pytest.TempPathFactory) -> Kube:
+    """The cluster with the packaged chart installed, in the operator's namespace."""
+    directory = tmp_path_factory.mktemp("chart")
+    e2e_cluster.helm("package", CHART, "--destination", directory)
+    (package,) = directory.glob("*.tgz")
+    install(e2e_cluster, chart=package)
     return replace(e2e_cluster, namespace=OPERATOR)
 
 

@@ -44,6 +44,7 @@ class GangSpec:
         subdomain: name of the headless Service.
         launcher: how processes are started.
         processes_per_host: processes on each host.
+        gate_seconds: how long launchers wait for their peers.
     """
 
     kind: str
@@ -55,6 +56,7 @@ class GangSpec:
     subdomain: str
     launcher: Launcher
     processes_per_host: int
+    gate_seconds: int
 
     def host_names(self, slice_index: int) -> tuple[str, ...]:
         """DNS names of the hosts of one slice, in worker order."""
@@ -150,7 +152,8 @@ def _operator(gang: GangSpec, place: Place, settings: PodSettings) -> dict[str, 
         "COORDINATOR": gang.coordinator,
         "EMULATE": settings.emulate,
     }
-    return {f"TPU_OPERATOR_{key}": str(value) for key, value in values.items()}
+    env = {f"TPU_OPERATOR_{key}": str(value) for key, value in values.items()}
+    return env | {"TPU_LAUNCH_GATE_TIMEOUT_SECONDS": str(gang.gate_seconds)}
 
 
 def _torch(gang: GangSpec, place: Place) -> dict[str, str]:

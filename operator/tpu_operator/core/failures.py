@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import Cause, Failure
 from tpu_operator.core import names
+from tpu_operator.core.report import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tpu_operator.core.snapshot import ContainerStatus, Pod, PodCondition, Terminated
+    from tpu_operator.core.report import Report
+    from tpu_operator.core.snapshot import ContainerStatus, Pod, Terminated
 
 COUNTED: Final = frozenset(
     {Cause.USER_ERROR, Cause.OUT_OF_MEMORY, Cause.HANG, Cause.STARTUP_TIMEOUT, Cause.LAUNCHER_ERROR}
@@ -35,7 +35,11 @@ LAUNCHER_CODES: Final = {
 }
 """Exit codes that `tpu-launch` keeps for itself (contract A4)."""
 
+MAX_DIGITS: Final = 7
+"""Users can edit labels; no slice or host has a longer number."""
 POD_REASONS: Final = {"Evicted": Cause.EVICTED, "Preempting": Cause.PREEMPTED, "NodeLost": Cause.NODE_LOST}
+REJECTIONS: Final = {"UnexpectedAdmissionError": Cause.TPU_FAULT}
+"""Why a kubelet fails a pod before it runs. This one is the device plugin's: the chips cannot be had."""
 DISRUPTIONS: Final = {
     "PreemptionByScheduler": Cause.PREEMPTED,
     "EvictionByEvictionAPI": Cause.EVICTED,
@@ -44,17 +48,6 @@ DISRUPTIONS: Final = {
     "DeletionByPodGC": Cause.NODE_LOST,
 }
 """Reasons of the pod condition DisruptionTarget, as Kubernetes documents them."""
-
-
-class _Report(msgspec.Struct, rename="camel", frozen=True):
-    """The launcher's termination message (contract A4); what does not have this form is not from it."""
-
-    v: int
-    cause: str | None = None
-    signal: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
-    time: Annotated[float, msgspec.Meta(gt=0, lt=1 << 33)] | None = None
-    error: str | None = None
-    terminated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +66,7 @@ def failure_of(pod: Pod, now: datetime) -> Failure | None:
         return None
     container = _culprit(pod)
     ended = container.state.terminated if container else None
-    report = _report(ended)
+    report = read(ended.message) if ended else None
     taken = not pod.failed or _stopped(pod, ended, report)
     verdict = _taken_away(pod, ended, now) if taken else _failed(pod, container, report, now)
     return Failure(
@@ -127,18 +120,9 @@ def _culprit(pod: Pod) -> ContainerStatus | None:
     return pod.main
 
 
-def _report(ended: Terminated | None) -> _Report | None:
-    if ended is None or not ended.message.startswith("{"):
-        return None
-    try:
-        return msgspec.json.decode(ended.message, type=_Report)
-    except msgspec.DecodeError:
-        return None
-
-
-def _stopped(pod: Pod, ended: Terminated | None, report: _Report | None) -> bool:
+def _stopped(pod: Pod, ended: Terminated | None, report: Report | None) -> bool:
     """Whether the pod ended because it was told to go, rather than failed before that."""
-    told = _told(pod)
+    told = pod.told_to_go
     if told is None and pod.status.reason not in POD_REASONS:
         return False
     if report is not None:
@@ -148,37 +132,25 @@ def _stopped(pod: Pod, ended: Terminated | None, report: _Report | None) -> bool
     return ended.finished_at >= told
 
 
-def _told(pod: Pod) -> datetime | None:
-    """When the pod was first told to go, by whomever; None if it never was."""
-    target = _disruption_target(pod)
-    times = (target.last_transition_time if target else None, pod.deletion_requested)
-    return min((time for time in times if time is not None), default=None)
-
-
-def _disruption_target(pod: Pod) -> PodCondition | None:
-    condition = pod.condition("DisruptionTarget")
-    return condition if condition is not None and condition.status == "True" else None
-
-
 def _disruption(pod: Pod) -> Cause | None:
     """What took the pod away, if Kubernetes says so."""
     if pod.status.reason in POD_REASONS:
         return POD_REASONS[pod.status.reason]
-    target = _disruption_target(pod)
+    target = pod.disruption_target
     return DISRUPTIONS.get(target.reason) if target else None
 
 
 def _taken_away(pod: Pod, ended: Terminated | None, now: datetime) -> _Verdict:
-    target = _disruption_target(pod)
+    target = pod.disruption_target
     return _Verdict(
         cause=_disruption(pod) or Cause.POD_DELETED,
-        time=_told(pod) or (ended.finished_at if ended else None) or now,
+        time=pod.told_to_go or (ended.finished_at if ended else None) or now,
         reason=pod.status.reason or (target.reason if target else ""),
         message=pod.status.message or (target.message if target else ""),
     )
 
 
-def _failed(pod: Pod, container: ContainerStatus | None, report: _Report | None, now: datetime) -> _Verdict:
+def _failed(pod: Pod, container: ContainerStatus | None, report: Report | None, now: datetime) -> _Verdict:
     ended = container.state.terminated if container else None
     return _Verdict(
         cause=_cause(pod, container, report),
@@ -188,25 +160,26 @@ def _failed(pod: Pod, container: ContainerStatus | None, report: _Report | None,
     )
 
 
-def _cause(pod: Pod, container: ContainerStatus | None, report: _Report | None) -> Cause:
+def _cause(pod: Pod, container: ContainerStatus | None, report: Report | None) -> Cause:
     ended = container.state.terminated if container else None
     if report is not None and report.cause in set(Cause):
         return Cause(report.cause)
     if container is None or ended is None:
-        return Cause.USER_ERROR
+        # No program of the user's has ended: the kubelet would not, or could not, run the pod.
+        return REJECTIONS.get(pod.status.reason, Cause.EVICTED)
     if ended.reason == "OOMKilled":
         return Cause.OUT_OF_MEMORY
     launched = container is pod.main and pod.metadata.labels.get(names.LABEL_COMPONENT) == names.WORKER
     return LAUNCHER_CODES.get(ended.exit_code, Cause.USER_ERROR) if launched else Cause.USER_ERROR
 
 
-def _time(pod: Pod, ended: Terminated | None, report: _Report | None, now: datetime) -> datetime:
+def _time(pod: Pod, ended: Terminated | None, report: Report | None, now: datetime) -> datetime:
     """When it failed: the launcher's word, unless that is no time at which its container ran."""
     if report is not None and report.time is not None:
         stamp = datetime.fromtimestamp(report.time, UTC)
         if ended is None or _within(stamp, ended):
             return stamp
-    return (ended.finished_at if ended else None) or _told(pod) or now
+    return (ended.finished_at if ended else None) or pod.told_to_go or now
 
 
 def _within(stamp: datetime, ended: Terminated) -> bool:
@@ -216,4 +189,4 @@ def _within(stamp: datetime, ended: Terminated) -> bool:
 
 
 def _number(label: str | None) -> int | None:
-    return int(label) if label is not None and label.isdecimal() else None
+    return int(label) if label is not None and label.isdecimal() and len(label) < MAX_DIGITS else None

@@ -47,8 +47,8 @@ def plan(snapshot: JobSnapshot, now: datetime, settings: PodSettings) -> Plan:
         return _finished(view)
     draft = Draft(view)
     return (
-        _deadline(view, draft)
-        or _success(view, draft)
+        _success(view, draft)
+        or _deadline(view, draft)
         or _suspend(view, draft)
         or _failure(view, draft)
         or _converge(view, draft, settings)
@@ -164,6 +164,7 @@ def _fail(view: JobView, draft: Draft, found: Failure, why: str) -> Plan:
     running = [pod for pod in view.pods if not pod.finished]
     window = timedelta(seconds=view.job.spec.failure_policy.coalesce_seconds)
     left = (found.time + window - view.now).total_seconds() if found.time else 0.0
+    left = min(left, window.total_seconds())
     if running and left > 0:
         draft.requeue(left)
         return draft.plan(deletes=deletes(running))

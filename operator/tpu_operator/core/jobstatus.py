@@ -13,7 +13,7 @@ from tpu_operator.api import (
     SliceStatus,
     TPUJobStatus,
 )
-from tpu_operator.core import names, pending, restart
+from tpu_operator.core import pending, restart
 from tpu_operator.core.conditions import Conditions, job_phase
 from tpu_operator.core.plan import Event, Plan
 from tpu_operator.core.slicegroup import slice_state
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tpu_operator.core.slicegroup import Gang
 
 WARNINGS: Final = frozenset({ConditionType.FAILED, ConditionType.RESTARTING, ConditionType.BLOCKED})
-SUMMED_UP: Final = (ConditionType.FAILED, ConditionType.RESTARTING, ConditionType.BLOCKED)
+SUMMED_UP: Final = (ConditionType.FAILED, ConditionType.BLOCKED, ConditionType.RESTARTING)
 """Conditions that `status.reason` and `status.message` speak of, the first that is true."""
 
 
@@ -46,6 +46,7 @@ class Draft:
         self.conditions = Conditions(view.status.conditions, meta.generation, view.now)
         self.restarts: Restarts = view.status.restarts
         self._last_failure = view.status.last_failure
+        self._old_slices = {s.index: s for s in view.status.slices}
         self._changes: dict[str, Any] = {}
         self._bumped: dict[int, SliceState] = {}
         self._failures: dict[int, Failure] = {}
@@ -205,17 +206,17 @@ class Draft:
 
     def _slice(self, gang: Gang, index: int) -> SliceStatus:
         hosts = self._view.spec.shape.hosts
-        old = next((s for s in self._view.status.slices if s.index == index), SliceStatus(index=index))
+        old = self._old_slices.get(index, SliceStatus(index=index))
         failure = self._failures.get(index, old.last_failure)
         if index in self._bumped:
             state = self._bumped[index]
             return SliceStatus(
                 index=index, attempt=gang.attempt + 1, state=state, ready=f"0/{hosts}", last_failure=failure
             )
-        pods = [pod for pod in gang.current if pod.metadata.labels.get(names.LABEL_SLICE) == str(index)]
-        ready = sum(pod.ready or pod.succeeded for pod in pods)
+        pods = gang.by_slice[index]
+        ready = hosts if index in gang.done else sum(pod.ready or gang.is_done(pod) for pod in pods)
         restarting = self.conditions.is_true(ConditionType.RESTARTING) and bool(gang.absent)
-        state = slice_state(pods, hosts, restarting=restarting, placed=gang.head_scheduled)
+        state = slice_state(gang, index, hosts, restarting=restarting)
         return SliceStatus(
             index=index,
             attempt=gang.attempt,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tpu_operator import catalog
-from tpu_operator.api import ConditionType, Launcher, RestartScope, SliceState
-from tpu_operator.core import names
+from tpu_operator.api import ConditionType, Launcher, RestartScope, RuleAction, SliceState
+from tpu_operator.core import failures, names, restart
 from tpu_operator.core.environment import GangSpec
 from tpu_operator.core.slicegroup import Gang, Member, workers
 
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from tpu_operator.api import Failure, SliceStatus, TPUJob, TPUJobStatus
+    from tpu_operator.api import Failure, TPUJob, TPUJobStatus
     from tpu_operator.core.snapshot import JobSnapshot, Pod
 
-SEEN_ON_NODES = frozenset({SliceState.STARTING, SliceState.RUNNING, SliceState.SUCCEEDED})
+GATE_SECONDS: Final = 24 * 3600
+"""How long a launcher waits for its peers; nodes for them may take hours to come."""
+SEEN_ON_NODES: Final = frozenset({SliceState.STARTING, SliceState.RUNNING, SliceState.SUCCEEDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def observe(snapshot: JobSnapshot, now: datetime) -> JobView:
     job = snapshot.job
     spec = gang_spec(job)
     ours = {name: pod for name, pod in snapshot.pods.items() if pod.metadata.owner_uid == job.metadata.uid}
-    gangs = tuple(_gang(job, members, ours) for members in _memberships(job, spec))
+    gangs = tuple(_gang(job, members, ours, now) for members in _memberships(job, spec))
     wanted = {member.name for gang in gangs for member in gang.members}
     strangers = [pod for name, pod in snapshot.pods.items() if name in wanted and name not in ours]
     surplus = [pod for name, pod in ours.items() if name not in wanted]
@@ -136,6 +138,7 @@ def gang_spec(job: TPUJob) -> GangSpec:
         subdomain=_subdomain(job),
         launcher=run.launcher,
         processes_per_host=run.processes_per_host or (shape.devices_per_host if each_device else 1),
+        gate_seconds=job.spec.startup_timeout_seconds or GATE_SECONDS,
     )
 
 
@@ -155,16 +158,28 @@ def _memberships(job: TPUJob, spec: GangSpec) -> list[tuple[Member, ...]]:
     return [workers(name, range(spec.num_slices), hosts) + head]
 
 
-def _gang(job: TPUJob, members: tuple[Member, ...], ours: dict[str, Pod]) -> Gang:
+def _gang(job: TPUJob, members: tuple[Member, ...], ours: dict[str, Pod], now: datetime) -> Gang:
     pods = {member.name: ours[member.name] for member in members if member.name in ours}
     slices = {member.slice_index for member in members}
     recorded = [s for s in job.status.slices if s.index in slices]
     # A status that was lost, by a restore from backup for instance, is read off the pods again.
-    attempt = max(_attempts(recorded, pods.values()), default=0)
-    started = bool(recorded) and all(s.state in SEEN_ON_NODES for s in recorded)
-    return Gang(members, attempt, pods, started)
+    known = [s.attempt for s in recorded] or [pod.attempt for pod in pods.values()]
+    return Gang(
+        members,
+        attempt=max(known, default=0),
+        pods=pods,
+        started=bool(recorded) and all(s.state in SEEN_ON_NODES for s in recorded),
+        done=frozenset(s.index for s in recorded if s.state == SliceState.SUCCEEDED),
+        ignored=frozenset(_ignored(job, pods.values(), now)),
+    )
 
 
-def _attempts(recorded: Iterable[SliceStatus], pods: Iterable[Pod]) -> Iterable[int]:
-    yield from (s.attempt for s in recorded)
-    yield from (pod.attempt for pod in pods)
+def _ignored(job: TPUJob, pods: Iterable[Pod], now: datetime) -> Iterable[str]:
+    """Names of failed pods that a rule of the failure policy leaves alone."""
+    policy = job.spec.failure_policy
+    if not any(rule.action is RuleAction.IGNORE for rule in policy.rules):
+        return
+    for pod in pods:
+        failure = failures.failure_of(pod, now)
+        if failure is not None and restart.action_for(failure, policy) is RuleAction.IGNORE:
+            yield pod.name

@@ -9,6 +9,7 @@ something from which the next pass goes on.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tpu_operator.api import Cause, SliceState
@@ -43,7 +44,7 @@ def workers(job: str, slices: Iterable[int], hosts: int) -> tuple[Member, ...]:
     return tuple(Member(names.worker_name(job, s, h), s, h) for s in slices for h in range(hosts))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gang:
     """A gang as it is.
 
@@ -53,42 +54,55 @@ class Gang:
         pods: its pods of any attempt, by name.
         started: whether all of its pods of this attempt have been seen on nodes; from then on a pod that is
             gone was taken away, before that it only has not been made.
+        done: slices of which it is on record that all hosts have succeeded; their pods may go.
+        ignored: names of failed pods that the failure policy leaves alone.
     """
 
     members: tuple[Member, ...]
     attempt: int
     pods: Mapping[str, Pod]
     started: bool
+    done: frozenset[int] = frozenset()
+    ignored: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def slices(self) -> tuple[int, ...]:
         """Indexes of its slices, ascending."""
         return tuple(sorted({m.slice_index for m in self.members if m.slice_index is not None}))
 
-    @property
+    @cached_property
     def stale(self) -> list[Pod]:
         """Leftovers of other attempts."""
         return [pod for pod in self.pods.values() if pod.attempt != self.attempt]
 
-    @property
+    @cached_property
     def current(self) -> list[Pod]:
         """Pods of this attempt."""
         return [pod for pod in self.pods.values() if pod.attempt == self.attempt]
 
-    @property
+    @cached_property
     def absent(self) -> list[Member]:
         """Members without a pod of this attempt."""
-        return [m for m in self.members if not self._has(m)]
+        return [m for m in self.members if m.slice_index not in self.done and not self._has(m)]
+
+    @cached_property
+    def by_slice(self) -> Mapping[int, list[Pod]]:
+        """Pods of this attempt, by the slice that their name puts them in."""
+        found: dict[int, list[Pod]] = {index: [] for index in self.slices}
+        for member in self.members:
+            if member.slice_index is not None and self._has(member):
+                found[member.slice_index].append(self.pods[member.name])
+        return found
 
     @property
     def succeeded(self) -> bool:
-        """Whether every member ended well."""
-        return not self.absent and all(pod.succeeded for pod in self.current)
+        """Whether every member ended well, or in a way that does not matter."""
+        return not self.absent and all(self.is_done(pod) for pod in self.current)
 
     @property
     def ready(self) -> bool:
         """Whether every member is ready, or done already."""
-        return not self.absent and all(pod.ready or pod.succeeded for pod in self.current)
+        return not self.absent and all(pod.ready or self.is_done(pod) for pod in self.current)
 
     @property
     def scheduled(self) -> bool:
@@ -100,6 +114,10 @@ class Gang:
         """Whether the head, if the gang has one, has a node."""
         heads = [m.name for m in self.members if m.slice_index is None]
         return all(any(pod.name == name and pod.spec.node_name for pod in self.current) for name in heads)
+
+    def is_done(self, pod: Pod) -> bool:
+        """Whether nothing more is expected of a pod."""
+        return pod.succeeded or pod.name in self.ignored
 
     def mixed(self, revision: str) -> bool:
         """Whether filling the gaps would put pods of two revisions into one attempt."""
@@ -136,21 +154,24 @@ def deletes(pods: Iterable[Pod]) -> tuple[Delete, ...]:
     )
 
 
-def slice_state(pods: list[Pod], hosts: int, *, restarting: bool, placed: bool) -> SliceState:
-    """One word for a slice.
+def slice_state(gang: Gang, index: int, hosts: int, *, restarting: bool) -> SliceState:
+    """One word for a slice of a gang.
 
     Args:
-        pods: its pods of the present attempt.
+        gang: the gang.
+        index: the slice.
         hosts: how many it should have.
         restarting: its gang waits for the pods of the present attempt to be made.
-        placed: the head that it cannot start without, if any, has a node.
     """
+    pods = gang.by_slice[index]
+    if index in gang.done:
+        return SliceState.SUCCEEDED
     if restarting:
         return SliceState.RESTARTING
-    if not placed or len(pods) < hosts or not all(pod.spec.node_name for pod in pods):
+    if not gang.head_scheduled or len(pods) < hosts or not all(pod.spec.node_name for pod in pods):
         return SliceState.PENDING
     if all(pod.succeeded for pod in pods):
         return SliceState.SUCCEEDED
-    if all(pod.ready or pod.succeeded for pod in pods):
+    if all(pod.ready or gang.is_done(pod) for pod in pods):
         return SliceState.RUNNING
     return SliceState.STARTING

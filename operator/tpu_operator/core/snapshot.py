@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from tpu_operator.core import names
+from tpu_operator.core.report import read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpu_operator.api import TPUJob
+
+
+MAX_DIGITS: Final = 9
+"""Longer numbers in labels are none of ours; users can edit labels."""
+MAX_GRACE: Final = 366 * 24 * 3600
+"""Seconds; no grace period is meant to be longer."""
 
 
 class View(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -105,10 +112,17 @@ class PodStatus(View, frozen=True):
     init_container_statuses: list[ContainerStatus] = msgspec.field(default_factory=list)
 
 
+class Container(View, frozen=True):
+    """A container of a pod, by name."""
+
+    name: str
+
+
 class PodSpec(View, frozen=True):
     """The part of PodSpec that decisions read."""
 
     node_name: str = ""
+    containers: list[Container] = msgspec.field(default_factory=list)
 
 
 class Pod(View, frozen=True):
@@ -127,7 +141,7 @@ class Pod(View, frozen=True):
     def attempt(self) -> int:
         """Attempt it was created for; -1 when the label is missing or no number."""
         value = self.metadata.labels.get(names.LABEL_ATTEMPT, "")
-        return int(value) if value.isdecimal() else -1
+        return int(value) if value.isdecimal() and len(value) < MAX_DIGITS else -1
 
     @property
     def deleting(self) -> bool:
@@ -137,16 +151,42 @@ class Pod(View, frozen=True):
     @property
     def deletion_requested(self) -> datetime | None:
         """When it was asked to go; the server stores that moment plus the grace period."""
-        stamp = self.metadata.deletion_timestamp
-        return stamp - timedelta(seconds=self.metadata.deletion_grace_period_seconds) if stamp else None
+        stamp, grace = self.metadata.deletion_timestamp, self.metadata.deletion_grace_period_seconds
+        return stamp - timedelta(seconds=min(grace, MAX_GRACE)) if stamp else None
+
+    @property
+    def disruption_target(self) -> PodCondition | None:
+        """The condition by which Kubernetes says that it takes the pod away."""
+        condition = self.condition("DisruptionTarget")
+        return condition if condition is not None and condition.status == "True" else None
+
+    @property
+    def told_to_go(self) -> datetime | None:
+        """When the pod was first told to go, by whomever; None if it never was."""
+        target = self.disruption_target
+        times = (target.last_transition_time if target else None, self.deletion_requested)
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the user's command ended only because the pod was told to go, whatever its exit code.
+
+        The launcher says so, and says nothing of a command that is done; a head has no launcher.
+        """
+        told, ended = self.told_to_go, self.terminated
+        if told is None or ended is None:
+            return False
+        if (report := read(ended.message)) is not None:
+            return report.terminated
+        is_head = self.metadata.labels.get(names.LABEL_COMPONENT) == names.HEAD
+        return is_head and ended.finished_at is not None and ended.finished_at > told
 
     @property
     def main(self) -> ContainerStatus | None:
-        """Status of the container that runs the user's command: `main`, or else the first."""
-        statuses = self.status.container_statuses
-        return next(
-            (c for c in statuses if c.name == names.MAIN_CONTAINER), statuses[0] if statuses else None
-        )
+        """Status of the container that runs the user's command: `main`, or else the first of the spec."""
+        by_name = {status.name: status for status in self.status.container_statuses}
+        first = self.spec.containers[0].name if self.spec.containers else ""
+        return by_name.get(names.MAIN_CONTAINER) or by_name.get(first)
 
     @property
     def terminated(self) -> Terminated | None:
@@ -155,8 +195,10 @@ class Pod(View, frozen=True):
 
     @property
     def succeeded(self) -> bool:
-        """Whether the user's command ended with 0, whatever becomes of its sidecars."""
-        return self.terminated.exit_code == 0 if self.terminated else self.status.phase == "Succeeded"
+        """Whether the user's command ended with 0, by itself, whatever becomes of its sidecars."""
+        if self.terminated is None:
+            return self.status.phase == "Succeeded"
+        return self.terminated.exit_code == 0 and not self.stopped
 
     @property
     def failed(self) -> bool:
@@ -165,8 +207,10 @@ class Pod(View, frozen=True):
 
     @property
     def finished(self) -> bool:
-        """Whether nothing of it runs any more."""
-        return self.status.phase in {"Succeeded", "Failed"}
+        """Whether nothing of it runs any more; the phase may say so later than the containers do."""
+        statuses = self.status.container_statuses
+        ended = bool(statuses) and all(status.state.terminated for status in statuses)
+        return ended or self.status.phase in {"Succeeded", "Failed"}
 
     @property
     def ready(self) -> bool:

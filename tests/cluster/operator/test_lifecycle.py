@@ -245,7 +245,7 @@ def test_a_quota_refuses_and_then_admits(jobs: Jobs, kube: Kube) -> None:
     quota = {"metadata": {"name": "team"}, "spec": {"hard": {"pods": "0"}}}
     kube.create(QUOTA, quota, jobs.namespace)
     jobs.create()
-    message = jobs.blocked("CreateRefused")
+    message = jobs.blocked("QuotaExceeded")
     assert "exceeded quota: team" in message
     kube.delete(QUOTA, "team", jobs.namespace)
     status = jobs.reaches("Running")

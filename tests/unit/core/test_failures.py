@@ -179,7 +179,7 @@ class TestKubelet:
 
     def test_a_pod_that_the_kubelet_would_not_admit(self) -> None:
         found = failure(phase="Failed", reason="UnexpectedAdmissionError", message="no healthy devices")
-        assert (found.cause, found.reason) == (Cause.USER_ERROR, "UnexpectedAdmissionError")
+        assert (found.cause, found.reason) == (Cause.TPU_FAULT, "UnexpectedAdmissionError")
         assert (found.message, found.container, found.exit_code) == ("no healthy devices", None, None)
         assert found.time == LATER, "for want of anything better, when it was seen"
 

@@ -73,10 +73,6 @@ def test_differences_that_matter(changes: dict[str, Any]) -> None:
     assert not in_order(desired(), actual(**changes))
 
 
-def test_an_absent_service_is_not_in_order() -> None:
-    assert not in_order(desired(), None)
-
-
 def test_case_4_only_the_service_is_made_again() -> None:
     the_world = World(job()).run()
     del the_world.services["train"]

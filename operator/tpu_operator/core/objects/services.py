@@ -42,10 +42,8 @@ def headless_service(
     }
 
 
-def in_order(desired: Manifest, actual: Service | None) -> bool:
+def in_order(desired: Manifest, actual: Service) -> bool:
     """Whether the cluster's Service already is what we want, so that no write is needed."""
-    if actual is None:
-        return False
     spec = desired["spec"]
     return (
         actual.metadata.owner_uid == desired["metadata"]["ownerReferences"][0]["uid"]
@@ -53,5 +51,5 @@ def in_order(desired: Manifest, actual: Service | None) -> bool:
         and actual.spec.cluster_ip == spec["clusterIP"]
         and actual.spec.publish_not_ready_addresses
         and actual.spec.selector == spec["selector"]
-        and [(p.name, p.port) for p in actual.spec.ports] == [(p["name"], p["port"]) for p in spec["ports"]]
+        and {(p["name"], p["port"]) for p in spec["ports"]} <= {(p.name, p.port) for p in actual.spec.ports}
     )

@@ -1,0 +1,29 @@
+"""The launcher's termination message, as far as decisions read it (contract A4)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+
+class Report(msgspec.Struct, rename="camel", frozen=True):
+    """What the launcher leaves behind; what does not have this form is not from it."""
+
+    v: int
+    cause: str | None = None
+    signal: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
+    time: Annotated[float, msgspec.Meta(gt=0, lt=1 << 33)] | None = None
+    error: str | None = None
+    terminated: bool = False
+    """It was told to stop before anything had failed."""
+
+
+def read(message: str) -> Report | None:
+    """The report in a container's termination message, None when that is something else."""
+    if not message.startswith("{"):
+        return None
+    try:
+        return msgspec.json.decode(message, type=Report)
+    except (msgspec.MsgspecError, RecursionError):
+        return None

@@ -17,7 +17,7 @@ COMMON = settings(
 )
 # What is red here is red everywhere.
 settings.register_profile("daily", COMMON, derandomize=True, max_examples=40, stateful_step_count=40)
-settings.register_profile("deep", COMMON, max_examples=1500, stateful_step_count=60)
+settings.register_profile("deep", COMMON, max_examples=500, stateful_step_count=60)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -170,9 +170,9 @@ class JobMachine(RuleBasedStateMachine):
         if world.job.spec.suspend:
             assert not ours
             return
+        if any(map(view.incident, view.gangs)) or world.refusal or view.strangers or view.surplus:
+            return
         for gang in view.gangs:
-            if view.incident(gang) or world.refusal or view.strangers or view.surplus:
-                continue
             assert {pod.attempt for pod in gang.pods.values() if not pod.deleting} <= {gang.attempt}
             assert all(s.attempt == gang.attempt for s in world.job.status.slices if s.index in gang.slices)
             assert gang.stale or not gang.absent

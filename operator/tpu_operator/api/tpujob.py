@@ -461,6 +461,12 @@ class Restarts(Model):
     by_cause: dict[Cause, int] = Field(
         default_factory=dict, description="All restarts, by cause.", max_length=64
     )
+    since_ready: int = Field(
+        default=0,
+        description="Restarts since all hosts were last ready; each one after the first waits longer.",
+        ge=0,
+    )
+    last_time: Time | None = Field(default=None, description="When the last restart was decided.")
 
 
 class Pending(Model):

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from tpu_operator.api import API_VERSION, TPUJob
+from tpu_operator.api import API_VERSION, TPUJob, TPUJobStatus
 from tpu_operator.core import job, names
+from tpu_operator.core.jobstatus import refused
 from tpu_operator.core.plan import Event, Plan
 from tpu_operator.core.snapshot import Custom, JobSnapshot, Node, Pod, Service
 from tpu_operator.engine.applier import Target
@@ -79,9 +80,14 @@ class JobController:
         regarding = Regarding(API_VERSION, self.kind, meta.namespace, meta.name, meta.uid)
         target = Target(TPUJOBS, regarding, meta.resource_version)
         try:
+            status = TPUJobStatus.parse(custom.status)
+        except ValidationError as error:
+            # Without its history a job might run twice: better to leave it to a version that can read it.
+            return target, Plan(events=(Event(True, "UnreadableStatus", _explain(error)),))
+        try:
             decoded = _decode(custom)
         except ValidationError as error:
-            return target, Plan(events=(Event(True, "InvalidSpec", _explain(error)),))
+            return target, refused(status, meta.generation, now, _explain(error))
         snapshot = JobSnapshot(
             job=decoded,
             pods=dict(self.pods.of(key)),

@@ -17,6 +17,7 @@ from tpu_operator.core.jobstatus import Draft, describe, refused
 from tpu_operator.core.jobview import JobView, observe
 from tpu_operator.core.objects import services
 from tpu_operator.core.objects.pods import PodFactory, owner_reference
+from tpu_operator.core.objects.template import problems
 from tpu_operator.core.plan import Delete, Plan
 from tpu_operator.core.slicegroup import deletes
 
@@ -42,7 +43,7 @@ def plan(snapshot: JobSnapshot, now: datetime, settings: PodSettings) -> Plan:
     try:
         view = observe(snapshot, now)
     except CatalogError as error:
-        return refused(job, now, str(error))
+        return refused(job.status, job.metadata.generation, now, str(error))
     if view.finished:
         return _finished(view)
     draft = Draft(view)
@@ -185,11 +186,19 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
         return draft.renew(mixed)
     applies, creates = _service(view)
     draft.requeue(pending.stuck_in(view.stale, view.now))
+    malformed = [
+        *problems(view.job.spec.template, "spec.template"),
+        *problems(view.job.spec.head, "spec.head"),
+    ]
+    wait = restart.pause(draft.restarts, view.now)
+    if wait > 0:
+        draft.requeue(wait)
+    held = bool(malformed or view.surplus or view.strangers or wait > 0)
     pods: list[Manifest] = []
-    conflicts: set[str] = set()
+    conflicts: set[str] = set(malformed)
     overrides: set[str] = set()
     for gang in view.gangs:
-        for member in [] if gang.stale or view.surplus or view.strangers else gang.absent:
+        for member in [] if gang.stale or held else gang.absent:
             built = (
                 factory.head(gang.attempt)
                 if member.slice_index is None or member.host is None

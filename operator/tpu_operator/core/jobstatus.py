@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from tpu_operator.api import Condition, Failure, Restarts, TPUJob
+    from tpu_operator.api import Condition, Failure, Restarts
     from tpu_operator.core.jobview import JobView
     from tpu_operator.core.pending import Hold
     from tpu_operator.core.plan import Delete, Manifest
     from tpu_operator.core.slicegroup import Gang
 
 WARNINGS: Final = frozenset({ConditionType.FAILED, ConditionType.RESTARTING, ConditionType.BLOCKED})
+MAX_MESSAGE: Final = 256
 SUMMED_UP: Final = (ConditionType.FAILED, ConditionType.BLOCKED, ConditionType.RESTARTING)
 """Conditions that `status.reason` and `status.message` speak of, the first that is true."""
 
@@ -63,7 +64,7 @@ class Draft:
         """Put the root cause of a gang's failure on record."""
         self._last_failure = failure
         if failure.slice is not None:
-            self._failures[failure.slice] = failure
+            self._failures[failure.slice] = _short(failure)
         if not self.conditions.is_true(ConditionType.RESTARTING):
             self.conditions.set(ConditionType.READY, False, "HostFailed", describe(failure))
 
@@ -73,7 +74,9 @@ class Draft:
 
     def charge(self, failure: Failure) -> None:
         """Put the failure on record as the root cause of the restart under way."""
-        self.restarts = restart.charge(self.restarts, failure, self._view.job.spec.failure_policy)
+        self.restarts = restart.charge(
+            self.restarts, failure, self._view.job.spec.failure_policy, self._view.now
+        )
         self.record(failure)
         self.conditions.set(ConditionType.RESTARTING, True, failure.cause, describe(failure))
 
@@ -171,6 +174,7 @@ class Draft:
     def _set_ready(self, gangs: tuple[Gang, ...]) -> None:
         if all(gang.ready for gang in gangs):
             self.conditions.set(ConditionType.READY, True, "AllHostsReady", "all hosts are ready")
+            self.restarts = self.restarts.model_copy(update={"since_ready": 0})
         elif all(gang.scheduled for gang in gangs):
             self.conditions.set(
                 ConditionType.READY, False, "Starting", "all hosts have nodes, not all are ready"
@@ -234,23 +238,26 @@ class Draft:
         return Pending(reason=self._hold.reason, message=self._hold.message, since=since)
 
 
-def refused(job: TPUJob, now: datetime, message: str) -> Plan:
+def refused(status: TPUJobStatus, generation: int, now: datetime, message: str) -> Plan:
     """The plan for a spec that cannot be carried out and that admission should have refused."""
-    conditions = Conditions(job.status.conditions, job.metadata.generation, now)
+    conditions = Conditions(status.conditions, generation, now)
     conditions.set(ConditionType.BLOCKED, True, BlockedReason.CREATE_REFUSED, message)
-    status = job.status.model_copy(
+    new = status.model_copy(
         update={
-            "observed_generation": job.metadata.generation,
+            "observed_generation": generation,
             "phase": job_phase(conditions),
             "reason": BlockedReason.CREATE_REFUSED,
             "message": message,
             "conditions": conditions.all(),
         }
     )
-    return Plan(
-        status=status.wire() if status != job.status else None,
-        events=tuple(_events(job.status.conditions, status.conditions)),
-    )
+    events = tuple(_events(status.conditions, new.conditions))
+    return Plan(status=new.wire() if new != status else None, events=events)
+
+
+def _short(failure: Failure) -> Failure:
+    """A failure as each slice keeps it: a thousand of them have to fit into one object."""
+    return failure.model_copy(update={"message": failure.message[:MAX_MESSAGE] if failure.message else None})
 
 
 def describe(failure: Failure) -> str:

@@ -8,10 +8,14 @@ from tpu_operator.api import RuleAction
 from tpu_operator.core.failures import COUNTED
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from tpu_operator.api import Failure, FailurePolicy, FailureRule, Restarts
 
 BY_RULE: Final = "FailureRule"
 BY_BUDGET: Final = "MaxRestartsReached"
+LONGEST_PAUSE: Final = 300.0
+"""Seconds; the kubelet's limit for containers that crash in a loop."""
 
 
 def action_for(failure: Failure, policy: FailurePolicy) -> RuleAction:
@@ -37,11 +41,25 @@ def fatal(failure: Failure, policy: FailurePolicy, used: Restarts) -> str:
     return ""
 
 
-def charge(used: Restarts, failure: Failure, policy: FailurePolicy) -> Restarts:
+def pause(used: Restarts, now: datetime) -> float:
+    """Seconds to wait before the pods of the present attempt are made.
+
+    The first restart is at once. Others that follow before all hosts were ready again wait twice as long as
+    the one before: whatever makes a gang fail that fast is not cured by haste, and some causes count nothing.
+    """
+    if used.since_ready < 2 or used.last_time is None:  # noqa: PLR2004
+        return 0.0
+    wait = min(2.0 ** min(used.since_ready - 1, 16), LONGEST_PAUSE)
+    return max(0.0, min(wait, (used.last_time - now).total_seconds() + wait))
+
+
+def charge(used: Restarts, failure: Failure, policy: FailurePolicy, now: datetime) -> Restarts:
     """The restarts after one more."""
     counted = used.counted + int(counts(failure, policy))
     by_cause = used.by_cause | {failure.cause: used.by_cause.get(failure.cause, 0) + 1}
-    return used.model_copy(update={"total": used.total + 1, "counted": counted, "by_cause": by_cause})
+    update = {"total": used.total + 1, "counted": counted, "by_cause": by_cause}
+    update |= {"since_ready": used.since_ready + 1, "last_time": now}
+    return used.model_copy(update=update)
 
 
 def refund(used: Restarts, failure: Failure, policy: FailurePolicy) -> Restarts:
@@ -50,6 +68,7 @@ def refund(used: Restarts, failure: Failure, policy: FailurePolicy) -> Restarts:
     by_cause = used.by_cause | {failure.cause: used.by_cause.get(failure.cause, 1) - 1}
     kept = {cause: count for cause, count in by_cause.items() if count > 0}
     update = {"total": max(0, used.total - 1), "counted": max(0, counted), "by_cause": kept}
+    update |= {"since_ready": max(0, used.since_ready - 1)}
     return used.model_copy(update=update)
 
 

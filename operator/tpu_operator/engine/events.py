@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tpu_operator.core.names import FIELD_MANAGER
 from tpu_operator.engine.client import ApiError, FencedError
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_NOTE = 1024
+QUIET: Final = 600.0
+"""Seconds in which an event is not repeated word for word."""
+MEMORY: Final = 4096
+"""Events remembered before old ones are forgotten."""
+MAX_NOTE: Final = 1024
 """The API's limit on an event's note, in bytes."""
 
 
@@ -47,9 +52,17 @@ class Recorder:
         self._api = api
         self._clock = clock
         self._instance = instance
+        self._recent: dict[tuple[str, str, str], float] = {}
 
     async def record(self, regarding: Regarding, event: Event) -> None:
-        """Write one event."""
+        """Write one event, unless the same was written a short while ago."""
+        key = (regarding.uid, event.reason, event.message)
+        now = asyncio.get_running_loop().time()
+        if now - self._recent.get(key, float("-inf")) < QUIET:
+            return
+        self._recent[key] = now
+        if len(self._recent) > MEMORY:
+            self._recent = {k: at for k, at in self._recent.items() if now - at < QUIET}
         try:
             await self._api.create(EVENTS, self._manifest(regarding, event))
         except (ApiError, FencedError) as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from tests.builders import NOW
 from tpu_operator.api import Cause, Failure, FailurePolicy, Restarts, RuleAction
 from tpu_operator.core import restart
 from tpu_operator.core.failures import COUNTED
@@ -100,7 +102,7 @@ class TestBudget:
         used = Restarts()
         for _ in range(3):
             assert restart.fatal(failure(), policy(rule, maxRestarts=1), used) == ""
-            used = restart.charge(used, failure(), policy(rule, maxRestarts=1))
+            used = restart.charge(used, failure(), policy(rule, maxRestarts=1), NOW)
         assert (used.total, used.counted, used.by_cause) == (3, 0, {Cause.USER_ERROR: 3})
 
     def test_a_rule_ends_the_job_whatever_is_left(self) -> None:
@@ -112,17 +114,32 @@ class TestCharge:
     def test_every_restart_is_counted_by_cause(self) -> None:
         used = Restarts()
         for cause in (Cause.USER_ERROR, Cause.PREEMPTED, Cause.USER_ERROR):
-            used = restart.charge(used, failure(cause), policy())
+            used = restart.charge(used, failure(cause), policy(), NOW)
         assert (used.total, used.counted) == (3, 2)
         assert used.by_cause == {Cause.USER_ERROR: 2, Cause.PREEMPTED: 1}
 
     @pytest.mark.parametrize("cause", sorted(Cause))
     def test_a_refund_undoes_a_charge(self, cause: Cause) -> None:
         used = Restarts(total=2, counted=1, by_cause={Cause.USER_ERROR: 1, Cause.EVICTED: 1})
-        assert (
-            restart.refund(restart.charge(used, failure(cause), policy()), failure(cause), policy()) == used
-        )
+        charged = restart.charge(used, failure(cause), policy(), NOW)
+        refunded = restart.refund(charged, failure(cause), policy())
+        assert refunded.model_copy(update={"last_time": None}) == used
 
     def test_a_refund_never_leads_below_nothing(self) -> None:
         """The rules may have changed since the charge."""
         assert restart.refund(Restarts(), failure(), policy()) == Restarts()
+
+
+class TestPause:
+    @pytest.mark.parametrize(
+        ("since_ready", "seconds"),
+        [(0, 0), (1, 0), (2, 2), (3, 4), (8, 128), (9, 256), (10, 300), (10**9, 300)],
+    )
+    def test_restarts_in_a_row_wait_longer_and_longer(self, since_ready: int, seconds: float) -> None:
+        used = Restarts(total=since_ready, since_ready=since_ready, last_time=NOW)
+        assert restart.pause(used, NOW) == seconds
+        assert restart.pause(used, NOW + timedelta(seconds=seconds)) == 0
+
+    def test_a_clock_that_jumps_back_does_not_lengthen_it(self) -> None:
+        used = Restarts(total=3, since_ready=3, last_time=NOW)
+        assert restart.pause(used, NOW - timedelta(days=1)) == 4

@@ -14,7 +14,7 @@ from tpu_operator.core.environment import GangSpec, Place, overridden, tpu_envir
 from tpu_operator.core.objects.merge import merge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tpu_operator.api import Capacity, TPUJob
     from tpu_operator.core.plan import Manifest
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LAUNCHER_DIR: Final = "/tpu-operator"
 LAUNCHER_FILE: Final = "/usr/local/share/tpu-operator/tpu-launch.pyz"
+MAX_VARIABLE: Final = 128 * 1024
 CACHE_DIR: Final = "/var/cache/tpu-operator"
 
 
@@ -66,7 +67,8 @@ class PodFactory:
         pod = merge(base, _template(self.job.spec.template))
         place = Place(slice_index, host, attempt)
         overrides = self._add_environment(pod["spec"], place)
-        return BuiltPod(pod, _conflicts(base, pod), overrides)
+        conflicts = (*_conflicts(base, pod), *self._main_conflicts(base, pod), *_oversized(pod["spec"]))
+        return BuiltPod(pod, conflicts, overrides)
 
     def head(self, attempt: int) -> BuiltPod:
         """The CPU pod of `spec.head`: ours in name and life, the user's in content."""
@@ -81,6 +83,19 @@ class PodFactory:
         source = [spec.get(field) for field in ("tpu", "run", "template", "head", "scheduling")]
         text = json.dumps([source, asdict(self.settings)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+    def _main_conflicts(self, base: Manifest, pod: Manifest) -> Iterable[str]:
+        """What a template must leave as it is in the containers that hold the chips."""
+        by_name = {container["name"]: container for container in pod["spec"]["containers"]}
+        command = base["spec"]["containers"][0]["command"]
+        if by_name.get(names.MAIN_CONTAINER, {}).get("command") != command:
+            yield "spec.containers[main].command goes around the launcher: use spec.run.command of the job"
+        chips = sum(_chips(container) for container in by_name.values())
+        if chips != self.gang.shape.chips_per_host:
+            yield (
+                f"spec.containers ask for {chips} {names.TPU_RESOURCE} in all, "
+                f"a host has {self.gang.shape.chips_per_host} and its slice needs every one"
+            )
 
     def _labels(self, component: str, attempt: int) -> dict[str, str]:
         return {
@@ -300,6 +315,24 @@ def _pool_term(expressions: list[Manifest]) -> Manifest:
 def _requests_tpu(container: Mapping[str, Any]) -> bool:
     resources = container.get("resources") or {}
     return any(names.TPU_RESOURCE in (resources.get(kind) or {}) for kind in ("limits", "requests"))
+
+
+def _chips(container: Mapping[str, Any]) -> int:
+    amounts = (container.get("resources") or {}).get("limits") or {}
+    amount = str(amounts.get(names.TPU_RESOURCE, 0))
+    return int(amount) if amount.isdecimal() else 0
+
+
+def _oversized(spec: Manifest) -> Iterable[str]:
+    """Variables that Linux would not pass to a process: it allows 128 KiB for name and value."""
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        for variable in container.get("env", ()):
+            size = len(variable["name"]) + len(variable.get("value") or "") + 2
+            if size > MAX_VARIABLE:
+                yield (
+                    f"variable {variable['name']} takes {size} bytes, Linux allows {MAX_VARIABLE}: "
+                    "shorten the job's name, which is in every address"
+                )
 
 
 def _matched(resources: Manifest) -> Manifest:

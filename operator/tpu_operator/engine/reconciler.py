@@ -185,6 +185,7 @@ class Reconciler:
         """Have a refusal shown, or not shown any more, by the next decision."""
         if refusal:
             memory.refused_until = self._now() + REFUSED_RETRY
+            self._queue.add_after(key, REFUSED_RETRY)
         if bool(refusal) != bool(memory.refusal):
             self._queue.add(key)
         memory.refusal = refusal

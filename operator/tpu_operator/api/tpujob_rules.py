@@ -20,7 +20,7 @@ def job_rules() -> list[Rule]:
         _name_fits_head(),
         _fixed_once_started("tpu"),
         _fixed_once_started("run"),
-        _fixed_once_started("failurePolicy.restartScope", "?failurePolicy.?restartScope"),
+        _fixed_once_started("failurePolicy.restartScope", "?failurePolicy.?restartScope.orValue('Job')"),
     ]
 
 

@@ -20,7 +20,6 @@ def job_rules() -> list[Rule]:
         _name_fits_head(),
         _fixed_once_started("tpu"),
         _fixed_once_started("run"),
-        _fixed_once_started("failurePolicy.restartScope", "?failurePolicy.?restartScope.orValue('Job')"),
     ]
 
 
@@ -88,18 +87,12 @@ def _name_within(room: str, pod: str, *, unless: str) -> Rule:
     )
 
 
-def _fixed_once_started(field: str, access: str = "") -> Rule:
-    """Keep what running pods were made from; a suspended job has none.
-
-    Args:
-        field: path of the field in the spec, for people.
-        access: the same in CEL, where parts of it may be absent.
-    """
-    access = access or field
+def _fixed_once_started(field: str) -> Rule:
+    """Keep what running pods were made from; a suspended job has none."""
     suspended = " && ".join(f"has({o}.spec.suspend) && {o}.spec.suspend" for o in ("oldSelf", "self"))
     return rule(
         f"!(has(oldSelf.status) && has(oldSelf.status.startTime)) || ({suspended})"
-        f" || self.spec.{access} == oldSelf.spec.{access}",
+        f" || self.spec.{field} == oldSelf.spec.{field}",
         "cannot change once the job has started: set spec.suspend to true first, or create a new job",
         path=f".spec.{field}",
         reason="FieldValueForbidden",

@@ -164,11 +164,14 @@ def _gang(job: TPUJob, members: tuple[Member, ...], ours: dict[str, Pod], now: d
     recorded = [s for s in job.status.slices if s.index in slices]
     # A status that was lost, by a restore from backup for instance, is read off the pods again.
     known = [s.attempt for s in recorded] or [pod.attempt for pod in pods.values()]
+    attempt = max(known, default=0)
+    # Slices that restarted one by one catch up when the scope becomes the job: nobody took their pods away.
+    started = all(s.state in SEEN_ON_NODES and s.attempt == attempt for s in recorded)
     return Gang(
         members,
-        attempt=max(known, default=0),
+        attempt=attempt,
         pods=pods,
-        started=bool(recorded) and all(s.state in SEEN_ON_NODES for s in recorded),
+        started=bool(recorded) and started,
         done=frozenset(s.index for s in recorded if s.state == SliceState.SUCCEEDED),
         ignored=frozenset(_ignored(job, pods.values(), now)),
     )

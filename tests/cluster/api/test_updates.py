@@ -48,7 +48,6 @@ def test_suspending_by_apply_is_not_refused_for_defaulted_fields(jobs: Jobs) -> 
         ("slices", {"tpu.slices": 2}, "spec.tpu"),
         ("command", {"run.command": ["python", "other.py"]}, "spec.run"),
         ("image", {"run.image": "other"}, "spec.run"),
-        ("scope", {"failurePolicy.restartScope": "Slice"}, "spec.failurePolicy.restartScope"),
         ("slices-with-suspension", {"tpu.slices": 2, "suspend": True}, "spec.tpu"),
     ],
 )
@@ -75,7 +74,7 @@ def test_the_rest_of_a_started_job_may_change(jobs: Jobs) -> None:
     running(jobs, "flexible")
     changes = {
         "failurePolicy.maxRestarts": 9,
-        "failurePolicy.restartScope": "Job",
+        "failurePolicy.restartScope": "Slice",
         "ttlSecondsAfterFinished": 60,
         "activeDeadlineSeconds": 60,
         "template": {"metadata": {"labels": {"a": "b"}}},

@@ -119,6 +119,18 @@ class TestDone:
         assert the_world.settle().job.status.phase == "Succeeded"
 
 
+class TestScopeChange:
+    def test_slices_that_become_one_gang_catch_up_without_a_charge(self) -> None:
+        the_world = world(tpu=SLICES, failurePolicy={"restartScope": "Slice"}).run()
+        the_world.set_pod("train-1-0", **terminated(1, report()))
+        the_world.run()
+        assert [s.attempt for s in the_world.job.status.slices] == [0, 1]
+        the_world.patch_spec(failurePolicy={"restartScope": "Job"})
+        the_world.run()
+        assert [s.attempt for s in the_world.job.status.slices] == [1, 1]
+        assert the_world.job.status.restarts.total == 1
+
+
 class TestTemplates:
     @pytest.mark.parametrize(
         ("spec", "words"),

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.builders import RUNNING, STARTING, UID, World, decode_pod, job, report, stamp, terminated
-from tests.property.strategies import specs, tpus
+from tests.property.strategies import policies, specs, tpus
 from tpu_operator.api import Condition, TPUJobStatus
+from tpu_operator.core import restart
 from tpu_operator.core.conditions import Conditions, job_phase
 from tpu_operator.core.jobview import JobView, observe
 from tpu_operator.core.snapshot import JobSnapshot, Node
@@ -22,6 +23,7 @@ from tpu_operator.core.snapshot import JobSnapshot, Node
 if TYPE_CHECKING:
     from tpu_operator.core.plan import Plan
 
+CONFLICT = "True/EnvironmentConflict"
 FINAL = {"Succeeded", "Failed"}
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/9 nodes"}
 LABELS = {"cloud.google.com/gke-nodepool": "pool-1"}
@@ -172,6 +174,8 @@ class JobMachine(RuleBasedStateMachine):
             return
         if any(map(view.incident, view.gangs)) or world.refusal or view.strangers or view.surplus:
             return
+        if restart.pause(world.job.status.restarts, world.now) or world.condition("Blocked") == CONFLICT:
+            return
         for gang in view.gangs:
             assert {pod.attempt for pod in gang.pods.values() if not pod.deleting} <= {gang.attempt}
             assert all(s.attempt == gang.attempt for s in world.job.status.slices if s.index in gang.slices)
@@ -283,9 +287,17 @@ class JobMachine(RuleBasedStateMachine):
     def change_shape(self, tpu: dict[str, Any]) -> None:
         self.world.patch_spec(tpu=tpu)
 
-    @rule(subdomain=st.sampled_from(["mesh", "grid"]))
-    def change_template(self, subdomain: str) -> None:
-        self.world.patch_spec(template={"spec": {"subdomain": subdomain}})
+    @rule(
+        spec=st.sampled_from([{"subdomain": "mesh"}, {"subdomain": "grid"}, {"restartPolicy": "Always"}, {}])
+    )
+    def change_template(self, spec: dict[str, str]) -> None:
+        self.world.patch_spec(template={"spec": spec})
+
+    @rule(policy=policies())
+    def change_policy(self, policy: dict[str, Any]) -> None:
+        """The budget stays: a smaller one than is used up already is another story."""
+        budget = self.world.job.spec.failure_policy.max_restarts
+        self.world.patch_spec(failurePolicy=policy | {"maxRestarts": budget})
 
     @rule()
     def delete_services(self) -> None:

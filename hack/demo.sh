@@ -83,7 +83,7 @@ host_logs() {
   for pod in $(kubectl get pods --selector "tpu-operator.dev/job=$JOB" --output name | sort); do
     printf '%s\n' "--- ${pod#pod/}"
     # Gloo has a line for every connection.
-    kubectl logs "$pod" --container main | grep --invert-match '^\[Gloo\]' || true
+    kubectl logs "$pod" --container main | grep --invert-match 'connected peer ranks' || true
   done
 }
 

@@ -73,7 +73,9 @@ def test_a_leader_frozen_past_its_lease_stands_by(
     create(kube, namespace)
     wait_for(lambda: running(kube, namespace), "the job to run")
     assert leads(kube, second)
-    wait_for(lambda: "tpu_operator_leader 0.0" in first.http(first.metrics_port, "/metrics")[1], "it to notice")
+    wait_for(
+        lambda: "tpu_operator_leader 0.0" in first.http(first.metrics_port, "/metrics")[1], "it to notice"
+    )
     second.signal(signal.SIGTERM)
     wait_for(lambda: leads(kube, first), "the first replica to lead again")
 

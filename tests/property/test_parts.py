@@ -11,7 +11,7 @@ import kubernetes_validate  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import NOW, SETTINGS, decode_pod, job, stamp
+from tests.builders import NOW, SETTINGS, World, decode_pod, job, stamp
 from tests.property.strategies import specs
 from tpu_operator.api import Failure
 from tpu_operator.core import failures
@@ -132,3 +132,76 @@ def test_kubernetes_accepts_the_pods_of_every_job(spec: dict[str, Any]) -> None:
     for built in (factory.worker(0, 0, 0), factory.head(0)):
         if built.manifest["spec"].get("containers"):
             kubernetes_validate.validate(built.manifest, "1.37", strict=True)
+
+
+JUNK = st.recursive(
+    SCALARS | st.just("main"),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["name", "value", "limits", "google.com/tpu"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+PLACES = [
+    ["containers"],
+    ["containers", 0],
+    ["containers", 0, "name"],
+    ["containers", 0, "image"],
+    ["containers", 0, "command"],
+    ["containers", 0, "env"],
+    ["containers", 0, "env", 0, "value"],
+    ["containers", 0, "ports"],
+    ["containers", 0, "volumeMounts", 0],
+    ["containers", 0, "resources"],
+    ["containers", 0, "resources", "limits"],
+    ["containers", 0, "resources", "requests", "google.com/tpu"],
+    ["containers", 1, "env", 0],
+    ["containers", 1, "resources"],
+    ["initContainers"],
+    ["initContainers", 0, "env"],
+    ["volumes", 0],
+    ["nodeSelector"],
+    ["tolerations"],
+    ["affinity"],
+    ["affinity", "podAffinity", "requiredDuringSchedulingIgnoredDuringExecution"],
+    ["hostname"],
+    ["subdomain"],
+    ["restartPolicy"],
+]
+
+
+def _chips(name: str) -> dict[str, Any]:
+    amount = {"google.com/tpu": "2"}
+    return {
+        "name": name,
+        "image": "x",
+        "env": [{"name": "A", "value": "1"}],
+        "ports": [{"containerPort": 80}],
+        "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+        "resources": {"limits": dict(amount), "requests": dict(amount)},
+    }
+
+
+def _template(path: list[Any], junk: Any) -> dict[str, Any]:
+    """A template in order, but for what is put into one place."""
+    spec: Any = {
+        "containers": [_chips("main"), _chips("second")],
+        "initContainers": [{"name": "init", "image": "x", "env": []}],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}},
+    }
+    target = spec
+    for step in path[:-1]:
+        target = target[step]
+    target[path[-1]] = junk
+    return {"spec": spec}
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(PLACES), JUNK, st.sampled_from(["template", "head"]))
+def test_whatever_a_template_holds_the_job_says_why_it_does_not_run(
+    path: list[Any], junk: Any, field: str
+) -> None:
+    fields: dict[str, Any] = {field: _template(path, junk)}
+    world = World(job(**fields)).settle()
+    assert world.pods or world.condition("Blocked").startswith("True/")

@@ -17,7 +17,7 @@ from tpu_operator.core.jobstatus import Draft, describe, refused
 from tpu_operator.core.jobview import JobView, observe
 from tpu_operator.core.objects import services
 from tpu_operator.core.objects.pods import PodFactory, owner_reference
-from tpu_operator.core.objects.template import problems
+from tpu_operator.core.objects.template import problem
 from tpu_operator.core.plan import Delete, Plan
 from tpu_operator.core.slicegroup import deletes
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from tpu_operator.api import Failure
+    from tpu_operator.api import Failure, TPUJob
     from tpu_operator.core.plan import Manifest
     from tpu_operator.core.settings import PodSettings
     from tpu_operator.core.slicegroup import Gang
@@ -185,34 +185,41 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     if mixed := [gang for gang in view.gangs if gang.mixed(factory.revision)]:
         return draft.renew(mixed)
     applies, creates = _service(view)
-    draft.requeue(pending.stuck_in(view.stale, view.now))
-    malformed = [
-        *problems(view.job.spec.template, "spec.template"),
-        *problems(view.job.spec.head, "spec.head"),
-    ]
     wait = restart.pause(draft.restarts, view.now)
-    if wait > 0:
-        draft.requeue(wait)
-    held = bool(malformed or view.surplus or view.strangers or wait > 0)
+    draft.requeue(pending.stuck_in(view.stale, view.now))
+    draft.requeue(wait or None)
+    held = view.surplus or view.strangers or wait
+    gangs = () if held else [gang for gang in view.gangs if not gang.stale]
+    pods, conflicts, overrides = _pods(view.job, factory, gangs)
+    draft.progress(conflicts, overrides, _hold(view, factory))
+    return draft.plan(applies=applies, deletes=deletes(view.stale), creates=(*creates, *pods))
+
+
+def _pods(
+    job: TPUJob, factory: PodFactory, gangs: Iterable[Gang]
+) -> tuple[list[Manifest], list[str], list[str]]:
+    """The pods that the gangs lack, what stands against making them, and which variables users have set.
+
+    Pods are made together or not at all, so that the first conflict is the last.
+    """
+    templates = {"spec.template": job.spec.template, "spec.head": job.spec.head}
+    faults = [fault for field, template in templates.items() if (fault := problem(template, field))]
+    if faults:
+        return [], faults, []
     pods: list[Manifest] = []
-    conflicts: set[str] = set(malformed)
     overrides: set[str] = set()
-    for gang in view.gangs:
-        for member in [] if gang.stale or held else gang.absent:
+    for gang in gangs:
+        for member in gang.absent:
             built = (
                 factory.head(gang.attempt)
                 if member.slice_index is None or member.host is None
                 else factory.worker(member.slice_index, member.host, gang.attempt)
             )
+            if built.conflicts:
+                return [], list(built.conflicts), []
             pods.append(built.manifest)
-            conflicts.update(built.conflicts)
             overrides.update(built.overrides)
-    draft.progress(sorted(conflicts), sorted(overrides), _hold(view, factory))
-    return draft.plan(
-        applies=applies,
-        deletes=deletes(view.stale),
-        creates=() if conflicts else (*creates, *pods),
-    )
+    return pods, [], sorted(overrides)
 
 
 def _service(view: JobView) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:

@@ -127,7 +127,7 @@ class Draft:
             self._clear(ConditionType.RESTARTING, "Restarted")
         self._set_ready(gangs)
         if conflicts:
-            hold = pending.Hold(BlockedReason.ENVIRONMENT_CONFLICT, "spec.template: " + "; ".join(conflicts))
+            hold = pending.conflicting(conflicts)
         self._hold = hold
         if hold is not None:
             self.conditions.set(ConditionType.BLOCKED, True, hold.reason, hold.message)

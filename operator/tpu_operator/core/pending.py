@@ -35,6 +35,11 @@ def refused(message: str) -> Hold | None:
     return Hold(BlockedReason.CREATE_REFUSED, message[:QUOTE]) if message else None
 
 
+def conflicting(conflicts: Iterable[str]) -> Hold:
+    """Templates from which no pods can be made."""
+    return Hold(BlockedReason.ENVIRONMENT_CONFLICT, "; ".join(conflicts)[:QUOTE])
+
+
 def waiting_for_old(stale: Iterable[Pod], now: datetime) -> Hold | None:
     """Leftovers of an old attempt that do not go away."""
     stuck = [pod for pod in stale if (left := _until_stuck(pod, now)) is not None and left <= 0]

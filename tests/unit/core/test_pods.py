@@ -416,7 +416,7 @@ class TestTemplate:
     )
     def test_conflicts_say_what_is_and_what_is_needed(self, over: dict[str, Any], field: str) -> None:
         found = factory(template=over).worker(0, 0, 0).conflicts
-        assert any(text.startswith(f"{field} in the template, the operator needs ") for text in found)
+        assert any(text.startswith(f"spec.template.{field}, the operator needs ") for text in found)
 
     def test_the_spec_is_read_only(self) -> None:
         second = {"name": "second", "image": "x", "resources": {"limits": {"google.com/tpu": "2"}}}
@@ -472,7 +472,9 @@ class TestHead:
 
     def test_conflicts(self) -> None:
         head = {"spec": HEAD["spec"] | {"restartPolicy": "Always"}}
-        assert "spec.restartPolicy" in factory(head=head).head(0).conflicts[0]
+        assert factory(head=head).head(0).conflicts == (
+            "spec.head.spec.restartPolicy is 'Always', the operator needs 'Never'",
+        )
 
 
 class TestRevision:

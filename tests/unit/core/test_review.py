@@ -135,12 +135,12 @@ class TestTemplates:
     @pytest.mark.parametrize(
         ("spec", "words"),
         [
-            ({"containers": None}, "spec.template.spec.containers must be a list"),
-            ({"containers": "main"}, "spec.template.spec.containers must be a list"),
-            ({"containers": [None]}, "spec.template.spec.containers[0] must be an object with name"),
+            ({"containers": None}, "spec.template.spec.containers: Expected `array`, got `null`"),
+            ({"containers": "main"}, "spec.template.spec.containers: Expected `array`, got `str`"),
+            ({"containers": [None]}, "spec.template.spec.containers[0]: Expected `object`, got `null`"),
             (
                 {"containers": [{"name": "main", "env": [{"value": "1"}]}]},
-                "env[0] must be an object with name",
+                "spec.template.spec.containers[0].env[0]: Object missing required field `name`",
             ),
             ({"volumes": [{"emptyDir": {}}]}, "spec.template.spec.volumes[0]"),
             ({"containers": [{"name": "main", "command": ["sh"]}]}, "spec.run.command"),

@@ -67,14 +67,18 @@ class PodFactory:
         pod = merge(base, _template(self.job.spec.template))
         place = Place(slice_index, host, attempt)
         overrides = self._add_environment(pod["spec"], place)
-        conflicts = (*_conflicts(base, pod), *self._main_conflicts(base, pod), *_oversized(pod["spec"]))
+        conflicts = (
+            *_conflicts(base, pod, "spec.template"),
+            *self._main_conflicts(base, pod),
+            *_oversized(pod["spec"]),
+        )
         return BuiltPod(pod, conflicts, overrides)
 
     def head(self, attempt: int) -> BuiltPod:
         """The CPU pod of `spec.head`: ours in name and life, the user's in content."""
         base = self._pod(names.head_name(self.job.metadata.name), self._labels(names.HEAD, attempt), {})
         pod = merge(base, _template(self.job.spec.head))
-        return BuiltPod(pod, _conflicts(base, pod))
+        return BuiltPod(pod, tuple(_conflicts(base, pod, "spec.head")))
 
     @cached_property
     def revision(self) -> str:
@@ -89,11 +93,11 @@ class PodFactory:
         by_name = {container["name"]: container for container in pod["spec"]["containers"]}
         command = base["spec"]["containers"][0]["command"]
         if by_name.get(names.MAIN_CONTAINER, {}).get("command") != command:
-            yield "spec.containers[main].command goes around the launcher: use spec.run.command of the job"
+            yield "spec.template.spec.containers[main].command goes around the launcher: use spec.run.command"
         chips = sum(_chips(container) for container in by_name.values())
         if chips != self.gang.shape.chips_per_host:
             yield (
-                f"spec.containers ask for {chips} {names.TPU_RESOURCE} in all, "
+                f"spec.template.spec.containers ask for {chips} {names.TPU_RESOURCE} in all, "
                 f"a host has {self.gang.shape.chips_per_host} and its slice needs every one"
             )
 
@@ -363,21 +367,16 @@ def _user_port(container: Manifest) -> int | None:
     return int(value) if value and value.isdecimal() else None
 
 
-def _conflicts(base: Manifest, pod: Manifest) -> tuple[str, ...]:
+def _conflicts(base: Manifest, pod: Manifest, where: str) -> Iterable[str]:
     """Fields in which the merged pod has lost what it needs to be a member of its gang."""
-    checks: dict[str, tuple[str, ...]] = {
-        "spec.restartPolicy": ("spec", "restartPolicy"),
-        "spec.hostname": ("spec", "hostname"),
-    }
-    checks |= {f"metadata.labels[{key}]": ("metadata", "labels", key) for key in base["metadata"]["labels"]}
-    selector = base["spec"].get("nodeSelector", {})
-    checks |= {f"spec.nodeSelector[{key}]": ("spec", "nodeSelector", key) for key in selector}
-    wanted = {field: (_get(base, path), _get(pod, path)) for field, path in checks.items()}
-    return tuple(
-        f"{field} is {found!r} in the template, the operator needs {need!r}"
-        for field, (need, found) in wanted.items()
-        if need != found
-    )
+    paths = [("spec", "restartPolicy"), ("spec", "hostname")]
+    labels = [("metadata", "labels", key) for key in base["metadata"]["labels"]]
+    selector = [("spec", "nodeSelector", key) for key in base["spec"].get("nodeSelector", {})]
+    for path in (*paths, *labels, *selector):
+        need, found = _get(base, path), _get(pod, path)
+        if need != found:
+            field = ".".join(path[:2]) + "".join(f"[{key}]" for key in path[2:])
+            yield f"{where}.{field} is {found!r}, the operator needs {need!r}"
 
 
 def _get(manifest: Any, path: tuple[str, ...]) -> Any:

@@ -1,44 +1,97 @@
 """What is wrong with a user's PodTemplateSpec before anything is made from it.
 
 The CRD leaves the template's `spec` open: a schema of all of PodSpec would soon be out of date. The
-API server judges the pods; here only the form is checked that merging relies on.
+API server judges the pods; here only the form of what merging and building rely on is checked.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpu_operator.core.objects.merge import DEFAULTS, KEYS
+import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
+
+Amounts = dict[str, str | int | float | None]
 
 
-def problems(template: Any, field: str) -> list[str]:
-    """Every fault of form, each with the field that has it.
+class _Part(msgspec.Struct, rename="camel"):
+    """Base of all parts. A null stands where it removes what would be there otherwise."""
+
+
+class _Named(_Part):
+    name: str
+
+
+class _Variable(_Part):
+    name: str
+    value: str | None = None
+
+
+class _Mount(_Part):
+    mount_path: str
+
+
+class _Port(_Part):
+    container_port: int
+    protocol: str | None = None
+
+
+class _Resources(_Part):
+    limits: Amounts | None = None
+    requests: Amounts | None = None
+
+
+class _Container(_Part):
+    name: str
+    image: str | None = None
+    env: list[_Variable] | None = None
+    ports: list[_Port] | None = None
+    resources: _Resources | None = None
+    volume_mounts: list[_Mount] | None = None
+
+
+class _Terms(_Part):
+    required_during_scheduling_ignored_during_execution: list[Any] | None = None
+
+
+class _Affinity(_Part):
+    pod_affinity: _Terms | None = None
+    pod_anti_affinity: _Terms | None = None
+
+
+class _Spec(_Part):
+    containers: list[_Container] = []
+    init_containers: list[_Container] | None = None
+    volumes: list[_Named] | None = None
+    tolerations: list[Any] | None = None
+    node_selector: dict[str, str | None] | None = None
+    affinity: _Affinity | None = None
+    hostname: str | None = None
+    subdomain: str | None = None
+
+
+class _Metadata(_Part):
+    labels: dict[str, str | None] = {}
+    annotations: dict[str, str | None] = {}
+
+
+class _Template(_Part):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+def problem(template: Mapping[str, Any] | None, field: str) -> str:
+    """The first fault of form, with the field that has it; empty when there is none.
 
     Args:
-        template: the template, or a part of it.
+        template: the template, if the job has one.
         field: where that is in the job.
     """
-    if isinstance(template, list):
-        return [p for i, item in enumerate(template) for p in problems(item, f"{field}[{i}]")]
-    if not isinstance(template, dict):
-        return []
-    found: list[str] = []
-    for key, value in template.items():
-        inner = f"{field}.{key}"
-        found += _list_problems(value, inner, KEYS[key]) if key in KEYS else []
-        found += problems(value, inner)
-    return found
-
-
-def _list_problems(value: Any, field: str, keys: tuple[str, ...]) -> Iterable[str]:
-    if not isinstance(value, list):
-        return [f"{field} must be a list, it is {value!r}"]
-    required = [key for key in keys if key not in DEFAULTS]
-    return [
-        f"{field}[{i}] must be an object with {' and '.join(required)}, it is {item!r}"
-        for i, item in enumerate(value)
-        if not isinstance(item, dict) or any(item.get(key) is None for key in required)
-    ]
+    try:
+        msgspec.convert(template or {}, type=_Template)
+    except msgspec.ValidationError as error:
+        fault, _, place = str(error).partition(" - at `$")
+        return f"{field}{place.rstrip('`')}: {fault}"
+    return ""

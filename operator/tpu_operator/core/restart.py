@@ -64,10 +64,12 @@ def charge(used: Restarts, failure: Failure, policy: FailurePolicy, now: datetim
 
 def refund(used: Restarts, failure: Failure, policy: FailurePolicy) -> Restarts:
     """The restarts without the last one, which was charged for that failure."""
-    counted = used.counted - int(counts(failure, policy))
+    total = max(0, used.total - 1)
+    # The rules may have changed since the charge.
+    counted = min(total, max(0, used.counted - int(counts(failure, policy))))
     by_cause = used.by_cause | {failure.cause: used.by_cause.get(failure.cause, 1) - 1}
     kept = {cause: count for cause, count in by_cause.items() if count > 0}
-    update = {"total": max(0, used.total - 1), "counted": max(0, counted), "by_cause": kept}
+    update = {"total": total, "counted": counted, "by_cause": kept}
     update |= {"since_ready": max(0, used.since_ready - 1)}
     return used.model_copy(update=update)
 

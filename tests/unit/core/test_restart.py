@@ -125,8 +125,15 @@ class TestCharge:
         refunded = restart.refund(charged, failure(cause), policy())
         assert refunded.model_copy(update={"last_time": None}) == used
 
-    def test_a_refund_never_leads_below_nothing(self) -> None:
-        """The rules may have changed since the charge."""
+    @pytest.mark.parametrize("action", ["Restart", "RestartUncounted"])
+    def test_rules_may_change_between_charge_and_refund(self, action: str) -> None:
+        changed = policy({"onCauses": ["UserError", "Preempted"], "action": action})
+        for cause in (Cause.USER_ERROR, Cause.PREEMPTED):
+            used = restart.charge(Restarts(), failure(cause), policy(), NOW)
+            refunded = restart.refund(used, failure(cause), changed)
+            assert (refunded.total, refunded.counted, refunded.by_cause) == (0, 0, {})
+
+    def test_a_refund_of_nothing(self) -> None:
         assert restart.refund(Restarts(), failure(), policy()) == Restarts()
 
 

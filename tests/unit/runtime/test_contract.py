@@ -30,6 +30,7 @@ def test_what_the_operator_sets_is_what_the_launcher_wants(
         num_slices=slices,
         launcher=launcher,
         processes_per_host=processes,
+        gate_seconds=900,
         **HEADLESS,
     )
     for index in range(slices):

@@ -7,7 +7,10 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Final
 
+from prometheus_client import REGISTRY
+
 from tpu_operator.controllers.job import JobController, node_informer
+from tpu_operator.controllers.jobmetrics import JobMetrics
 from tpu_operator.core.names import FIELD_MANAGER
 from tpu_operator.engine import metrics
 from tpu_operator.engine.applier import Applier
@@ -20,6 +23,7 @@ from tpu_operator.engine.reconciler import Reconciler
 if TYPE_CHECKING:
     from typing import Any
 
+    from tpu_operator.core.snapshot import Custom
     from tpu_operator.engine.client import ApiServer
     from tpu_operator.engine.clock import Clock
     from tpu_operator.engine.informer import Informer
@@ -72,6 +76,17 @@ class Runner:
 
     async def run(self) -> None:
         """Work until cancelled."""
+        collector = JobMetrics(self._jobs, self._elector.held)
+        REGISTRY.register(collector)
+        try:
+            await self._run()
+        finally:
+            REGISTRY.unregister(collector)
+
+    def _jobs(self) -> list[Custom]:
+        return [job for controller, _ in self._controllers for job in controller.jobs.values()]
+
+    async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(metrics.measure_loop_lag())
             for informer in self.informers:

@@ -15,7 +15,7 @@ from tpu_operator.api import (
 )
 from tpu_operator.core import pending, restart
 from tpu_operator.core.conditions import Conditions, job_phase
-from tpu_operator.core.plan import Event, Plan
+from tpu_operator.core.plan import Event, Observation, Plan
 from tpu_operator.core.slicegroup import slice_state
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Draft:
         self._final: SliceState | None = None
         self._hold: Hold | None = None
         self._requeue: list[float] = []
+        self._observations: list[Observation] = []
 
     def requeue(self, seconds: float | None) -> None:
         """Look again after that time at the latest, if one is given."""
@@ -154,6 +155,7 @@ class Draft:
             status=status.wire() if status != old else None,
             status_can_wait=_without_counts(status) == _without_counts(old),
             events=tuple(_events(old.conditions, status.conditions)),
+            observations=tuple(self._observations),
             requeue_after=min(self._requeue, default=None),
         )
 
@@ -174,6 +176,7 @@ class Draft:
     def _set_ready(self, gangs: tuple[Gang, ...]) -> None:
         if all(gang.ready for gang in gangs):
             self.conditions.set(ConditionType.READY, True, "AllHostsReady", "all hosts are ready")
+            self._observe_start()
             self.restarts = self.restarts.model_copy(update={"since_ready": 0})
         elif all(gang.scheduled for gang in gangs):
             self.conditions.set(
@@ -181,6 +184,23 @@ class Draft:
             )
         else:
             self.conditions.set(ConditionType.READY, False, "Pending", "not all hosts have nodes yet")
+
+    def _observe_start(self) -> None:
+        """Measure how long it took until all hosts were ready, when they have just become so."""
+        old = {condition.type: condition for condition in self._view.status.conditions}.get(
+            ConditionType.READY
+        )
+        started, restarted = self._view.status.start_time, self.restarts.last_time
+        if (old is not None and old.status == "True") or started is None:
+            return
+        if restarted is not None and self.restarts.since_ready > 0 and self._last_failure is not None:
+            seconds = (self._view.now - restarted).total_seconds()
+            self._observations.append(
+                Observation("gang_restart_seconds", seconds, (self._last_failure.cause,))
+            )
+        elif self.restarts.total == 0:
+            seconds = (self._view.now - started).total_seconds()
+            self._observations.append(Observation("gang_start_seconds", seconds))
 
     def _status(self) -> TPUJobStatus:
         slices = [self._slice(gang, index) for gang in self._view.gangs for index in gang.slices]

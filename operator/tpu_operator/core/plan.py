@@ -40,6 +40,21 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Observation:
+    """A duration for one of the engine's histograms.
+
+    Attributes:
+        metric: name of the histogram, without prefix.
+        seconds: the duration.
+        labels: values of its labels.
+    """
+
+    metric: str
+    seconds: float
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Effects in the order they are carried out: applies, deletes, creates, status, events.
 
@@ -51,6 +66,7 @@ class Plan:
         status_can_wait: nothing but counts has changed in it, so that it may be written together with what
             changes in the next second.
         events: written once the status is.
+        observations: counted once the status is written.
         requeue_after: seconds until the decision changes by the passing of time alone.
     """
 
@@ -60,4 +76,5 @@ class Plan:
     status: Mapping[str, Any] | None = None
     status_can_wait: bool = False
     events: tuple[Event, ...] = ()
+    observations: tuple[Observation, ...] = ()
     requeue_after: float | None = None

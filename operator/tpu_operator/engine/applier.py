@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tpu_operator.engine.client import TAKEN, ApiError, FencedError
+from tpu_operator.engine.metrics import OBSERVED
 from tpu_operator.engine.resources import BY_KIND
 
 if TYPE_CHECKING:
@@ -101,6 +102,9 @@ class Applier:
             refusal = error.message
         if plan.status is not None:
             await self._write_status(target, plan.status, written)
+        for seen in plan.observations:
+            histogram = OBSERVED[seen.metric]
+            (histogram.labels(*seen.labels) if seen.labels else histogram).observe(seen.seconds)
         for event in plan.events:
             await self._recorder.record(target.regarding, event)
         return refusal

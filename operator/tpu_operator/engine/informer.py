@@ -144,6 +144,10 @@ class Informer(Generic[T]):
         """Keys of all objects."""
         return list(self._objects)
 
+    def values(self) -> list[T]:
+        """All objects."""
+        return list(self._objects.values())
+
     def of(self, key: Key) -> Mapping[str, T]:
         """Objects that the index assigns to a key, by name."""
         return self._index.get(key, {})

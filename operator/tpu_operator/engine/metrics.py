@@ -26,6 +26,19 @@ API_REQUESTS = Counter(
     PREFIX + "api_requests", "Requests to the API server; code 0 is no answer.", ["verb", "resource", "code"]
 )
 LOOP_LAG = Gauge(PREFIX + "loop_lag_seconds", "How late the event loop wakes up.")
+WAITS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600)
+OBSERVED: Final = {
+    "gang_start_seconds": Histogram(
+        PREFIX + "gang_start_seconds", "From a gang's start to all hosts ready.", buckets=WAITS
+    ),
+    "gang_restart_seconds": Histogram(
+        PREFIX + "gang_restart_seconds",
+        "From the decision to restart to all hosts ready.",
+        ["cause"],
+        buckets=WAITS,
+    ),
+}
+"""Histograms that plans report to, by name without prefix."""
 LEADER = Gauge(PREFIX + "leader", "1 on the replica that leads.")
 
 LAG_INTERVAL: Final = 1.0

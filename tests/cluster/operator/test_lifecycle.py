@@ -308,7 +308,9 @@ def test_events_tell_the_story(jobs: Jobs, kube: Kube) -> None:
     )
 
 
-def test_health_and_metrics(operator: Operator) -> None:
+def test_health_and_metrics(operator: Operator, jobs: Jobs) -> None:
+    jobs.create()
+    jobs.reaches("Running")
     assert operator.http(operator.health_port, "/healthz")[0] == 200
     status, text = operator.http(operator.metrics_port, "/metrics")
     assert status == 200
@@ -319,5 +321,8 @@ def test_health_and_metrics(operator: Operator) -> None:
         "api_requests_total",
         "loop_lag_seconds",
         "leader 1.0",
+        f'job_phase{{name="train",namespace="{jobs.namespace}",phase="Running"}} 1.0',
+        'slice_chips{state="Running"} 16.0',
+        "gang_start_seconds_count",
     ):
         assert f"tpu_operator_{name}" in text

@@ -400,3 +400,22 @@ class TestSuspend:
         assert the_world.job.status.restarts.total == 0
         assert the_world.job.status.phase == "Running"
         assert the_world.condition("Suspended") == "False/Resumed"
+
+
+class TestDurations:
+    def test_start_and_restart_are_measured_once_each(self) -> None:
+        the_world = world().settle().all_pods(**RUNNING)
+        the_world.now += timedelta(seconds=42)
+        (start,) = the_world.plan().observations
+        assert (start.metric, start.seconds) == ("gang_start_seconds", 42)
+        the_world.settle()
+        assert the_world.plan().observations == ()
+        the_world.set_pod("train-0-2", **terminated(1, report()))
+        the_world.settle().all_pods(**RUNNING)
+        the_world.now += timedelta(seconds=7)
+        (restart,) = the_world.plan().observations
+        assert (restart.metric, restart.seconds, restart.labels) == (
+            "gang_restart_seconds",
+            7,
+            ("UserError",),
+        )

@@ -51,7 +51,7 @@ def policies() -> st.SearchStrategy[dict[str, Any]]:
     """Failure policies."""
     return st.fixed_dictionaries(
         {
-            "maxRestarts": st.integers(0, 3),
+            "maxRestarts": st.sampled_from([1, 0, 3]),
             "restartScope": st.sampled_from(["Job", "Slice"]),
             "coalesceSeconds": st.sampled_from([0, 10]),
             "rules": RULES,
@@ -72,9 +72,9 @@ def specs(max_hosts: int = 4, max_slices: int = 3) -> st.SearchStrategy[dict[str
             ),
             "failurePolicy": policies(),
             "successPolicy": st.sampled_from(["All", "Leader"]),
+            "suspend": st.integers(0, 7).map(lambda n: n == 7),
         },
         optional={
-            "suspend": st.booleans(),
             "head": st.just(HEAD),
             "activeDeadlineSeconds": st.just(600),
             "ttlSecondsAfterFinished": st.sampled_from([0, 60]),

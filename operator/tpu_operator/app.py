@@ -79,7 +79,7 @@ class App:
             standalone=True,
             clusterwide=not self._settings.namespaces,
             namespaces=self._settings.namespaces,
-            liveness_endpoint=f"http://:{self._settings.health_port}/healthz",
+            liveness_endpoint=f"http://0.0.0.0:{self._settings.health_port}/healthz",
             stop_flag=self._stop,
         )
         if self._error is not None:

@@ -32,7 +32,10 @@ class Hold:
 
 def refused(message: str) -> Hold | None:
     """A child that the API server would not create."""
-    return Hold(BlockedReason.CREATE_REFUSED, message[:QUOTE]) if message else None
+    if not message:
+        return None
+    quota = "exceeded quota" in message
+    return Hold(BlockedReason.QUOTA_EXCEEDED if quota else BlockedReason.CREATE_REFUSED, message[:QUOTE])
 
 
 def conflicting(conflicts: Iterable[str]) -> Hold:

@@ -54,7 +54,10 @@ class Jobs:
 
     def blocked(self, reason: str, name: str = "train") -> str:
         """Wait until the job is blocked for that reason; the message."""
-        condition = wait_for(lambda: self._blocked(name, reason), f"{name} to be blocked by {reason}")
+        try:
+            condition = wait_for(lambda: self._blocked(name, reason), f"{name} to be blocked by {reason}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {json.dumps(self.status(name), indent=1)}") from None
         return str(condition["message"])
 
     def _blocked(self, name: str, reason: str) -> Object | None:
@@ -98,6 +101,12 @@ def jobs(kube: Kube, namespace: str) -> Jobs:
 
 def uids(pods: dict[str, Object]) -> set[str]:
     return {pod["metadata"]["uid"] for pod in pods.values()}
+
+
+def restarts(status: Object) -> tuple[int, int, dict[str, int]]:
+    """Restarts in all, those that count, and all by cause."""
+    found = status["restarts"]
+    return found["total"], found["counted"], found["byCause"]
 
 
 def attempts(pods: dict[str, Object]) -> set[str]:
@@ -186,7 +195,7 @@ def test_case_27_restarts_up_to_the_limit_and_no_further(jobs: Jobs) -> None:
     assert attempts(jobs.pods()) == {"1"}
     assert not before & uids(jobs.pods())
     jobs.end_pod("train-0-2", 1)
-    assert jobs.reaches("Failed")["restarts"] == {"total": 1, "counted": 1, "byCause": {"UserError": 1}}
+    assert restarts(jobs.reaches("Failed")) == (1, 1, {"UserError": 1})
 
 
 def test_case_28_no_new_pod_while_an_old_one_is_held(jobs: Jobs, kube: Kube) -> None:
@@ -209,11 +218,7 @@ def test_a_pod_deleted_by_hand_is_one_uncharged_restart(jobs: Jobs, kube: Kube) 
     jobs.create()
     jobs.reaches("Running")
     kube.delete(POD, "train-0-1", jobs.namespace)
-    assert jobs.reaches("Running", restarts=1)["restarts"] == {
-        "total": 1,
-        "counted": 0,
-        "byCause": {"PodDeleted": 1},
-    }
+    assert restarts(jobs.reaches("Running", restarts=1)) == (1, 0, {"PodDeleted": 1})
 
 
 def test_delete_and_apply_again_leaves_nothing_behind(jobs: Jobs, kube: Kube) -> None:

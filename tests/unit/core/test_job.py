@@ -110,7 +110,7 @@ class TestStart:
         the_world = world()
         the_world.refusal = 'pods "train-0-0" is forbidden: exceeded quota: team'
         the_world.step()
-        assert the_world.condition("Blocked") == "True/CreateRefused"
+        assert the_world.condition("Blocked") == "True/QuotaExceeded"
         assert the_world.job.status.pending is not None
         assert "exceeded quota" in the_world.job.status.pending.message
         the_world.refusal = ""

@@ -134,8 +134,13 @@ class TestOthers:
         assert pending.foreign_pods([]) is None
 
     def test_a_refused_child(self) -> None:
-        hold = pending.refused("exceeded quota")
-        assert hold == pending.Hold(BlockedReason.CREATE_REFUSED, "exceeded quota")
+        hold = pending.refused("denied by policy")
+        assert hold == pending.Hold(BlockedReason.CREATE_REFUSED, "denied by policy")
+
+    def test_a_quota_has_a_reason_of_its_own(self) -> None:
+        hold = pending.refused("pods is forbidden: exceeded quota: team")
+        assert hold is not None
+        assert hold.reason == BlockedReason.QUOTA_EXCEEDED
         assert pending.refused("") is None
 
     def test_it_does_not_matter_how_much_the_server_has_to_say(self) -> None:
@@ -171,7 +176,7 @@ class TestNodePool:
 
 
 def test_the_first_thing_that_a_person_can_do_something_about_is_told() -> None:
-    the_world = World(job(), refusal="exceeded quota").settle()
+    the_world = World(job(), refusal="denied by policy").settle()
     the_world.set_pod("train-0-0", **UNSCHEDULABLE)
     waiting = {"name": "main", "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
     the_world.set_pod("train-0-1", containerStatuses=[waiting])

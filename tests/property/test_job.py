@@ -18,7 +18,7 @@ from tpu_operator.api import Condition, TPUJobStatus
 from tpu_operator.core import restart
 from tpu_operator.core.conditions import Conditions, job_phase
 from tpu_operator.core.jobview import JobView, observe
-from tpu_operator.core.snapshot import JobSnapshot, Node
+from tpu_operator.core.snapshot import JobSnapshot, Node, Pod
 
 if TYPE_CHECKING:
     from tpu_operator.core.plan import Plan
@@ -27,6 +27,7 @@ CONFLICT = "True/EnvironmentConflict"
 FINAL = {"Succeeded", "Failed"}
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/9 nodes"}
 SPECS = specs(max_hosts=2)
+DISRUPTIONS = ["PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByPodGC"]
 LABELS = {"cloud.google.com/gke-nodepool": "pool-1"}
 
 
@@ -41,6 +42,9 @@ class Checked(World):
     def view(self) -> JobView:
         snapshot = JobSnapshot(self.job, dict(self.pods), dict(self.services), dict(self.nodes), self.refusal)
         return observe(snapshot, self.now)
+
+    def ours(self) -> dict[str, Pod]:
+        return {name: pod for name, pod in self.pods.items() if pod.metadata.owner_uid == UID}
 
     def plan(self) -> Plan:
         plan = super().plan()
@@ -67,8 +71,8 @@ class Checked(World):
         assert not final(self.job.status), "nothing is created after the end"
         assert not self.job.spec.suspend
         view = self.view()
-        assert not view.surplus
         members = {m.name: gang for gang in view.gangs for m in gang.members}
+        assert all(name in members for name in self.ours()), "pods without a place may hold the chips"
         for metadata in pods:
             name, labels = metadata["name"], metadata["labels"]
             assert name not in self.pods, "one pod of a name"
@@ -80,9 +84,13 @@ class Checked(World):
         assert plan.status is None or plan.status != self.job.status.wire(), "writes change something"
 
     def set_status(self, status: dict[str, Any]) -> None:
-        old = self.job.status
+        old, view = self.job.status, self.view()
         super().set_status(status)
         new = self.job.status
+        if any(map(view.incident, view.gangs)) and new.restarts.total > old.restarts.total:
+            found = new.last_failure
+            assert found is not None
+            assert found == old.last_failure or found.cause != "PodDeleted", "we took that pod down ourselves"
         assert new.wire() == status, "the status survives the wire"
         assert TPUJobStatus.parse(json.loads(json.dumps(new.wire()))) == new
         self._check_status(new)
@@ -152,6 +160,12 @@ class JobMachine(RuleBasedStateMachine):
     def bound(self) -> list[str]:
         return [name for name in self.living() if self.world.pods[name].spec.node_name]
 
+    def victims(self, data: st.DataObject) -> list[str]:
+        """One of the pods that something can happen to, if there are any."""
+        if not self.bound():
+            self.start_all()
+        return [self.some(data, *self.bound())] if self.bound() else []
+
     # --- the operator
 
     @rule()
@@ -180,7 +194,7 @@ class JobMachine(RuleBasedStateMachine):
 
     def _check_settled(self) -> None:
         world, view = self.world, self.world.view()
-        ours = [pod for pod in view.pods if not pod.deleting]
+        ours = [pod for pod in world.ours().values() if not pod.deleting]
         if final(world.job.status):
             assert all(pod.finished for pod in ours)
             return
@@ -207,23 +221,20 @@ class JobMachine(RuleBasedStateMachine):
 
     # --- the scheduler and the kubelets
 
-    @rule(most=st.integers(1, 13))
     def bind(self, most: int) -> None:
         free = [name for name in self.living() if not self.world.pods[name].spec.node_name]
         for name in free[:most]:
             self.world.set_pod(name, **STARTING)
 
-    @rule(data=st.data())
-    @precondition(lambda self: self.living())
-    def find_no_node(self, data: st.DataObject) -> None:
-        name = self.some(data, *self.living())
-        if not self.world.pods[name].spec.node_name:
-            self.world.set_pod(name, node=None, phase="Pending", conditions=[UNSCHEDULABLE])
-
-    @rule(most=st.integers(1, 13))
     def become_ready(self, most: int) -> None:
         for name in self.bound()[:most]:
             self.world.set_pod(name, **RUNNING)
+
+    @rule(most=st.integers(1, 6), ready=st.booleans())
+    def start_some(self, most: int, ready: bool) -> None:
+        self.bind(most)
+        if ready:
+            self.become_ready(most)
 
     @rule()
     def start_all(self) -> None:
@@ -235,61 +246,39 @@ class JobMachine(RuleBasedStateMachine):
     @rule(
         data=st.data(), code=st.sampled_from([1, 3, 77, 137]), ago=st.integers(0, 20), reported=st.booleans()
     )
-    @precondition(lambda self: self.bound())
     def fail(self, data: st.DataObject, code: int, ago: int, reported: bool) -> None:
         at = self.world.now - timedelta(seconds=ago, milliseconds=ago)
         message = report("UserError", code, at, error="index out of range") if reported else ""
-        self.world.set_pod(self.some(data, *self.bound()), **terminated(code, message, at=at))
+        for name in self.victims(data):
+            self.world.set_pod(name, **terminated(code, message, at=at))
 
-    @rule(data=st.data())
-    @precondition(lambda self: self.bound())
-    def succeed(self, data: st.DataObject) -> None:
-        self.world.set_pod(self.some(data, *self.bound()), **terminated(0, at=self.world.now))
-
-    @rule()
-    @precondition(lambda self: self.bound())
-    def succeed_all(self) -> None:
-        for name in self.bound():
+    @rule(data=st.data(), together=st.booleans())
+    def succeed(self, data: st.DataObject, together: bool) -> None:
+        for name in self.bound() if together else self.victims(data):
             self.world.set_pod(name, **terminated(0, at=self.world.now))
 
-    @rule(
-        data=st.data(),
-        reason=st.sampled_from(["PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByPodGC"]),
-    )
-    @precondition(lambda self: self.bound())
+    @rule(data=st.data(), reason=st.sampled_from(DISRUPTIONS))
     def disrupt(self, data: st.DataObject, reason: str) -> None:
-        name, now = self.some(data, *self.bound()), stamp(self.world.now)
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": reason,
-            "lastTransitionTime": now,
-        }
-        self.world.set_pod(name, **(RUNNING | {"conditions": [condition]}))
-        self.world.delete_pod(name)
+        target = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+        target["lastTransitionTime"] = stamp(self.world.now)
+        for name in self.victims(data):
+            self.world.set_pod(name, **(RUNNING | {"conditions": [target]}))
+            self.world.delete_pod(name)
 
     @rule(data=st.data())
     @precondition(lambda self: self.world.pods)
     def delete(self, data: st.DataObject) -> None:
         self.world.delete_pod(self.some(data, *self.world.pods))
 
-    @rule(data=st.data())
-    @precondition(lambda self: any(pod.deleting for pod in self.world.pods.values()))
-    def obey(self, data: st.DataObject) -> None:
-        """A deleted pod ends, and is not gone yet."""
-        name = self.some(data, *(name for name, pod in self.world.pods.items() if pod.deleting))
-        told = report(None, 143, self.world.now, terminated=True)
-        self.world.set_pod(name, **terminated(143, told, at=self.world.now))
-
-    @rule(most=st.integers(1, 13))
-    def vanish(self, most: int) -> None:
-        gone = [name for name, pod in self.world.pods.items() if pod.deleting][:most]
-        if gone:
-            self.world.vanish(*gone)
-
-    @rule(slow=st.booleans())
-    def terminate_slowly(self, slow: bool) -> None:
-        self.world.keep_deleted = slow
+    @rule(most=st.integers(1, 6), gone=st.booleans())
+    def obey(self, most: int, gone: bool) -> None:
+        """Pods that are being deleted end; and then are gone."""
+        for name in [name for name, pod in self.world.pods.items() if pod.deleting][:most]:
+            if gone:
+                self.world.vanish(name)
+            else:
+                told = report(None, 143, self.world.now, terminated=True)
+                self.world.set_pod(name, **terminated(143, told, at=self.world.now))
 
     # --- people
 
@@ -303,15 +292,33 @@ class JobMachine(RuleBasedStateMachine):
             self.change_policy,
             self.delete_services,
         ]
-        deeds += [self.take_a_name, self.give_the_names_back, self.change_quota, self.lose_status]
+        deeds += [
+            self.find_no_node,
+            self.change_pace,
+            self.take_a_name,
+            self.give_the_names_back,
+            self.change_quota,
+            self.lose_status,
+        ]
         data.draw(st.sampled_from(deeds))(data)
+
+    def find_no_node(self, data: st.DataObject) -> None:
+        for name in self.living():
+            if not self.world.pods[name].spec.node_name:
+                self.world.set_pod(name, node=None, phase="Pending", conditions=[UNSCHEDULABLE])
+
+    def change_pace(self, data: st.DataObject) -> None:
+        self.world.keep_deleted = not self.world.keep_deleted
 
     def suspend(self, data: st.DataObject) -> None:
         self.world.patch_spec(suspend=not self.world.job.spec.suspend)
 
     def change_shape(self, data: st.DataObject) -> None:
-        if self.world.job.spec.suspend or self.world.job.status.start_time is None:
-            self.world.patch_spec(tpu=data.draw(tpus(max_hosts=2)))
+        """Allowed while the job is suspended; nobody has to wait for the pods to be gone."""
+        suspended = self.world.job.spec.suspend
+        self.world.patch_spec(suspend=True)
+        self.world.patch_spec(tpu=data.draw(tpus(max_hosts=2)))
+        self.world.patch_spec(suspend=suspended)
 
     def change_template(self, data: st.DataObject) -> None:
         specs = [{"subdomain": "mesh"}, {"subdomain": "grid"}, {"restartPolicy": "Always"}, {}]

@@ -51,7 +51,7 @@ class Runner:
         # Unique over restarts of a container, which keep the pod's name.
         identity = f"{settings.identity}_{uuid.uuid4().hex[:8]}"
         self._elector = Elector(api, settings.own_namespace, FIELD_MANAGER, identity, clock)
-        api.may_write = self._elector.held
+        api.write_time = self._elector.left
         nodes = node_informer(api)
         # A queue each: a controller knows nothing of the keys of another's namespace.
         queues = {namespace: WorkQueue(namespace) for namespace in settings.namespaces or ("",)}

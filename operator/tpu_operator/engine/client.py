@@ -28,7 +28,6 @@ APPLY: Final = "application/apply-patch+yaml"
 JSON: Final = "application/json"
 REQUEST_TIMEOUT: Final = 30.0
 WRITE_TIMEOUT: Final = 10.0
-"""A write that takes longer could come through when the lease is long lost."""
 TAKEN: Final = "Taken"
 """Our own reason for a name that something else has."""
 CONNECT_TIMEOUT: Final = 5.0
@@ -77,14 +76,15 @@ class ApiServer:
 
     Args:
         api: the library's client, configured.
-        may_write: asked before every write; the leader's lease.
+        write_time: asked before every write: seconds that it may take, none if it must not be sent. It is
+            the leader's lease: a write must neither be sent nor carried out when somebody else may lead.
     """
 
     def __init__(
-        self, api: kubernetes_client.ApiClient, may_write: Callable[[], bool] = lambda: True
+        self, api: kubernetes_client.ApiClient, write_time: Callable[[], float] = lambda: WRITE_TIMEOUT
     ) -> None:
         self._api = api
-        self.may_write = may_write
+        self.write_time = write_time
 
     @classmethod
     async def connect(cls) -> ApiServer:
@@ -150,10 +150,13 @@ class ApiServer:
             FencedError: this replica may not write now.
             ApiError: the server did not carry it out.
         """
-        if not self.may_write():
+        left = min(WRITE_TIMEOUT, self.write_time())
+        if left <= 0:
             raise FencedError(f"{method} {path}")
+        # The server keeps the limit as well: it does not notice that a client is frozen.
+        query = {**(query or {}), "timeout": f"{left:.3f}s"}
         return await self.request(
-            method, path, query=query, body=body, content_type=content_type, timeout=WRITE_TIMEOUT
+            method, path, query=query, body=body, content_type=content_type, timeout=left
         )
 
     async def request(

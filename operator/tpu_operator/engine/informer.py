@@ -127,7 +127,6 @@ class Informer(Generic[T]):
         self._seen = 0
         self._heard = self._tried = asyncio.get_running_loop().time()
         self._round: asyncio.Task[None] | None = None
-        self._renewing = False
         self._fresh = asyncio.Event()
         self.synced = asyncio.Event()
         WATCH_AGE.labels(resource.plural, namespace).set_function(self.age)
@@ -169,7 +168,6 @@ class Informer(Generic[T]):
         self._fresh.clear()
         self._version = ""
         if self._round is not None:
-            self._renewing = True
             self._round.cancel()
         await self._fresh.wait()
 
@@ -178,11 +176,12 @@ class Informer(Generic[T]):
         while True:
             self._round = asyncio.create_task(self._follow())
             try:
-                await self._round
-            except asyncio.CancelledError:
-                if not self._renewing:
-                    raise
-                self._renewing = False
+                await asyncio.wait({self._round})
+            finally:
+                self._round.cancel()
+                await asyncio.gather(self._round, return_exceptions=True)
+            if not self._round.cancelled():
+                self._round.result()
 
     async def _follow(self) -> None:
         delay = BACKOFF[0]

@@ -76,6 +76,10 @@ class Elector:
         """Whether we lead for sure."""
         return _monotonic() - self._renewed < RENEW_DEADLINE
 
+    def left(self) -> float:
+        """Seconds for which nobody else can lead; none if nothing more may be begun."""
+        return self._renewed + DURATION - _monotonic() if self.held() else 0.0
+
     async def acquire(self) -> None:
         """Wait until we lead."""
         while True:

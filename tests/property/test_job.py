@@ -113,6 +113,8 @@ class Checked(World):
         if old.slices:
             before = {s.index: s.attempt for s in old.slices}
             assert all(s.attempt >= before.get(s.index, 0) for s in new.slices), "attempts only count up"
+            began = any(s.attempt > before.get(s.index, 0) for s in new.slices)
+            assert began or new.restarts.total <= old.restarts.total, "a restart is a new attempt"
         for condition in new.conditions:
             self._check_transition(
                 next((c for c in old.conditions if c.type == condition.type), None), condition

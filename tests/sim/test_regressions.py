@@ -1,0 +1,114 @@
+"""Bugs that the simulation has found, each as the smallest scenario that shows it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.cluster import add_pool
+from tests.sim.faults import Fate, Faults
+from tests.sim.jobs import Script, is_true
+from tests.sim.user import submit
+from tests.sim.world import World, play
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.sim.server import Change, Key, Object
+
+KEY = ("train", "a")
+
+
+def simulate(scenario: Callable[[World], Awaitable[None]], replicas: int = 1) -> None:
+    """Play a scenario in a world with two pools of two hosts, until all is in its place."""
+
+    async def whole(world: World) -> None:
+        for index in range(2):
+            add_pool(world, f"pool-{index}", "2x4")
+        world.start_replicas(replicas)
+        await scenario(world)
+        await world.settle()
+
+    play(scenario.__name__, whole)
+
+
+def job(**spec: Any) -> Object:
+    """A job of two hosts."""
+    tpu = {"accelerator": "v5e", "topology": "2x4", "chipsPerHost": 4}
+    policy = {"maxRestarts": 3, "restartScope": "Job", "coalesceSeconds": 10}
+    return {
+        "metadata": {"namespace": KEY[0], "name": KEY[1]},
+        "spec": {"tpu": tpu, "run": {"command": ["train"]}, "failurePolicy": policy} | spec,
+    }
+
+
+def start(world: World, script: Script | None = None, **spec: Any) -> None:
+    """Create the job; by default its program runs for ever."""
+    submit(world, job(**spec), script or Script([], "run"))
+
+
+def phase(world: World, key: Key = KEY) -> str:
+    """Phase of the job, empty if it has none."""
+    found = world.server.find("tpujobs", key)
+    return str(found.body.get("status", {}).get("phase", "")) if found else ""
+
+
+def leader(world: World) -> str:
+    """Name of the replica that holds the Lease."""
+    return world.oracle.holder.partition("#")[0]
+
+
+async def running(world: World) -> None:
+    await world.until(lambda: phase(world) == "Running", "the job to run")
+
+
+def test_a_create_that_is_refused_twice_is_tried_again() -> None:
+    async def scenario(world: World) -> None:
+        world.server.quota = 0
+        start(world)
+        await world.until(
+            lambda: is_true(world.server.objects["tpujobs"][KEY].body, "Blocked"), "the refusal"
+        )
+        await asyncio.sleep(60.0)
+        world.server.quota = None
+        await running(world)
+
+    simulate(scenario)
+
+
+def test_a_replica_ends_even_if_its_copy_is_just_being_renewed() -> None:
+    async def scenario(world: World) -> None:
+        replica = world.replicas[0]
+
+        def freeze(change: Change) -> None:
+            """Let it learn that it leads, renew its copy and have to end, all at once."""
+            if change.plural == "leases" and not replica.label.endswith("#2"):
+                replica.freeze(5.0)
+                world.loop.call_later(1.0, replica.kill)
+
+        world.server.listeners.append(freeze)
+        await world.until(lambda: replica.label.endswith("#2"), "the next life", limit=20.0)
+
+    simulate(scenario)
+
+
+class SlowWrites(Faults):
+    """The server is so busy that it gets to writes when another replica may lead."""
+
+    def fate(self, who: str, method: str, now: float) -> Fate:
+        return Fate(30.0, 0.0) if method == "POST" else super().fate(who, method, now)
+
+
+def test_a_write_of_a_frozen_leader_does_not_outlive_its_lease() -> None:
+    async def scenario(world: World) -> None:
+        await world.until(lambda: leader(world), "a leader")
+        name = leader(world)
+        world.network.faults = SlowWrites(world.rng("slow"))
+        start(world)
+        await asyncio.sleep(0.5)
+        next(replica for replica in world.replicas if replica.name == name).freeze(40.0)
+        world.network.faults = world.faults
+        await world.until(lambda: leader(world) != name, "the other one to lead")
+        await running(world)
+
+    simulate(scenario, replicas=2)

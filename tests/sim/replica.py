@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tests.sim.loop import OWNER, Process
 from tests.sim.wire import SimApi
 from tpu_operator.core.settings import PodSettings
-from tpu_operator.runner import Runner
+from tpu_operator.runner import SILENT, Runner
 from tpu_operator.settings import Settings
 
 if TYPE_CHECKING:
@@ -142,10 +142,15 @@ class Replica:
             failures = failures + 1 if silent else 0
             if failures == PROBE_FAILURES:
                 self._world.trace.add(self.label, f"does not pass its probe: {silent}")
-                if not self._process.frozen:
+                if not self._process.frozen and not self._deaf():
                     self.crashes.append(f"the watch of {silent} has stalled")
                 self.terminate()
                 self._world.loop.call_later(30.0, self._kill_life, self.label)
+
+    def _deaf(self) -> bool:
+        """Whether one of its watches went dead a moment ago, so that it is right to give up."""
+        since = self._world.network.deafened.get(self.name, float("-inf"))
+        return self._world.loop.time() - since < SILENT + PROBE_FAILURES * PROBE_PERIOD
 
     def _kill_life(self, label: str) -> None:
         if label == self.label:

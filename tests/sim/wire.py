@@ -66,6 +66,7 @@ class Network:
         self.trace = trace
         self.rng = rng
         self.streams: list[Stream] = []
+        self.deafened: dict[str, float] = {}
         self.on_request: Callable[[Request], None] = lambda _: None
         """Told of every request that reaches the server."""
         self.on_success: Callable[[Request, bytes], None] = lambda _, __: None
@@ -291,6 +292,7 @@ class Stream:
         lag = self._net.faults.lag(self.sender.name, self._net.loop.time())
         if lag is None and not self._lost:
             self._lost = True
+            self._net.deafened[self.sender.name] = self._net.loop.time()
             self._net.trace.add(self.sender.label, f"  watch {self._path} goes dead")
         if self._lost or lag is None:
             return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tpu_operator.engine.client import TAKEN, ApiError, FencedError
+from tpu_operator.engine.client import TAKEN, ApiError, FencedError, decode
 from tpu_operator.engine.metrics import OBSERVED
 from tpu_operator.engine.resources import BY_KIND
 
@@ -56,7 +56,8 @@ class _Meta(msgspec.Struct, rename="camel"):
 
 
 class _Object(msgspec.Struct):
-    metadata: _Meta
+    # Absent from what a deletion may be answered with.
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
 
 
 class Applier:
@@ -92,7 +93,7 @@ class Applier:
         refusal = ""
         slots = asyncio.Semaphore(IN_FLIGHT_OF_ONE)
         await self._all(slots, [partial(self._apply, manifest, written) for manifest in plan.applies])
-        await self._all(slots, [partial(self._delete, delete) for delete in plan.deletes])
+        await self._all(slots, [partial(self._delete, delete, written) for delete in plan.deletes])
         try:
             for _, group in groupby(plan.creates, key=lambda manifest: manifest["kind"]):
                 await self._all(slots, [partial(self._create, manifest, written) for manifest in group])
@@ -135,9 +136,12 @@ class Applier:
         if errors:
             raise errors[0]
 
-    async def _delete(self, delete: Delete) -> None:
-        resource = BY_KIND[delete.kind]
-        await self._api.delete(resource, delete.namespace, delete.name, delete.uid, delete.grace_seconds)
+    async def _delete(self, delete: Delete, written: dict[str, int]) -> None:
+        answer = await self._api.delete(
+            BY_KIND[delete.kind], delete.namespace, delete.name, delete.uid, delete.grace_seconds
+        )
+        if answer is not None:
+            _note(written, delete.kind, answer)
 
     async def _apply(self, manifest: Manifest, written: dict[str, int]) -> None:
         _note(written, manifest["kind"], await self._api.apply(BY_KIND[manifest["kind"]], manifest))
@@ -155,7 +159,7 @@ class Applier:
         """Accept an object that is ours already, and that we can find; never adopt another's."""
         meta = manifest["metadata"]
         path = resource.path(meta["namespace"], meta["name"])
-        found = msgspec.json.decode(await self._api.get(path), type=_Object).metadata
+        found = decode(await self._api.get(path), _Object).metadata
         name = f"{resource.kind} {meta['namespace']}/{meta['name']}"
         if meta["ownerReferences"][0]["uid"] not in {ref.get("uid") for ref in found.owner_references}:
             raise ApiError(409, TAKEN, f"{name} exists and belongs to something else; delete it")
@@ -179,6 +183,6 @@ class Applier:
 
 
 def _note(written: dict[str, int], kind: str, answer: bytes) -> None:
-    version = msgspec.json.decode(answer, type=_Object).metadata.resource_version
+    version = decode(answer, _Object).metadata.resource_version
     if version.isdecimal():
         written[kind] = max(written.get(kind, 0), int(version))

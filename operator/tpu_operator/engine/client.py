@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from tpu_operator.engine.resources import Resource
+
+T = TypeVar("T")
 
 APPLY: Final = "application/apply-patch+yaml"
 JSON: Final = "application/json"
@@ -65,6 +67,18 @@ class ApiError(Exception):
     def refused(self) -> bool:
         """Whether the server has understood and said no, so that a repetition will be refused as well."""
         return self.status in {400, 403, 413, 422} or self.reason == TAKEN
+
+
+def decode(data: bytes, view: type[T]) -> T:
+    """Decode an answer.
+
+    Raises:
+        ApiError: it is nothing that the server would say; something between it and us has answered.
+    """
+    try:
+        return msgspec.json.decode(data, type=view)
+    except msgspec.MsgspecError as error:
+        raise ApiError(0, "Unreadable", f"the answer is no {view.__name__.strip('_')}: {error}") from error
 
 
 class FencedError(Exception):
@@ -121,8 +135,8 @@ class ApiServer:
 
     async def delete(
         self, resource: Resource, namespace: str, name: str, uid: str, grace_seconds: int | None = None
-    ) -> None:
-        """Delete one incarnation of an object; one that is gone is no error."""
+    ) -> bytes | None:
+        """Delete one incarnation of an object; None if it is gone already."""
         options: dict[str, Any] = {
             "preconditions": {"uid": uid},
             "propagationPolicy": "Background",
@@ -130,10 +144,11 @@ class ApiServer:
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         try:
-            await self.write("DELETE", resource.path(namespace, name), options)
+            return await self.write("DELETE", resource.path(namespace, name), options)
         except ApiError as error:
-            if not (error.gone or error.conflict):
-                raise
+            if error.gone or error.conflict:
+                return None
+            raise
 
     async def write(
         self,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 import aiohttp
 import msgspec
 
-from tpu_operator.engine.client import ApiError
+from tpu_operator.engine.client import ApiError, decode
 from tpu_operator.engine.metrics import WATCH_AGE
 
 if TYPE_CHECKING:
@@ -31,12 +31,14 @@ Key = tuple[str, str]
 """Namespace and name."""
 
 SERVER_TIMEOUT: Final = 300
-SILENCE: Final = 90.0
-"""The API server sends a bookmark about once a minute."""
+SILENCE: Final = 70.0
+"""Seconds without a word after which a watch is given up; the server sends a bookmark every minute."""
 PAGE: Final = 500
 BACKOFF: Final = (0.2, 30.0)
 RELIST_AFTER: Final = 5.0
 """Once the pauses are this long, the position in the watch is given up as well."""
+STEADY: Final = 1.0
+"""A watch that stands for so long has not failed, even if it brings nothing."""
 GONE: Final = 410
 
 
@@ -52,7 +54,8 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
+    # Never absent: an answer without one comes from something else than the server, and means nothing.
+    resource_version: str
     continue_: str = msgspec.field(default="", name="continue")
 
 
@@ -70,10 +73,15 @@ class _Bookmark(msgspec.Struct):
     metadata: _ListMeta
 
 
+class _Details(msgspec.Struct, rename="camel"):
+    retry_after_seconds: float | None = None
+
+
 class _Error(msgspec.Struct):
     code: int = 0
     reason: str = ""
     message: str = ""
+    details: _Details = msgspec.field(default_factory=_Details)
 
 
 class RelistError(Exception):
@@ -126,6 +134,7 @@ class Informer(Generic[T]):
         self._version = ""
         self._seen = 0
         self._heard = self._tried = asyncio.get_running_loop().time()
+        self._stood = False
         self._round: asyncio.Task[None] | None = None
         self._fresh = asyncio.Event()
         self.synced = asyncio.Event()
@@ -160,7 +169,10 @@ class Informer(Generic[T]):
         return asyncio.get_running_loop().time() - self._heard
 
     def stalled(self) -> float:
-        """Seconds since a request last came to an end, well or not: an outage of the server is no stall."""
+        """Seconds since the server last said anything on a watch, or a request to it failed.
+
+        An outage of the server is no stall; a watch that it has opened and says nothing on is one.
+        """
         return asyncio.get_running_loop().time() - max(self._heard, self._tried)
 
     async def refresh(self) -> None:
@@ -186,22 +198,24 @@ class Informer(Generic[T]):
     async def _follow(self) -> None:
         delay = BACKOFF[0]
         while True:
-            heard = self._heard
+            self._stood = False
             try:
                 if not self._version:
                     await self._list()
                 await self._watch()
                 delay = BACKOFF[0]
             except SURVIVED as error:
+                # Pauses add up until a watch stands: lists that end in nothing are the dearest of failures.
+                delay = BACKOFF[0] if self._stood else delay
                 if isinstance(error, RelistError) or delay > RELIST_AFTER:
                     self._version = ""
-                # Only pauses after which nothing at all was heard add up.
-                delay = delay if self._heard == heard else BACKOFF[0]
                 await self._back_off(error, delay)
                 delay = min(delay * 2, BACKOFF[1])
 
     async def _back_off(self, error: BaseException, delay: float) -> None:
-        self._tried = asyncio.get_running_loop().time()
+        # A time-out is the watch's own silence; a request that was not answered is an ApiError.
+        if not isinstance(error, TimeoutError):
+            self._tried = asyncio.get_running_loop().time()
         asked = getattr(error, "retry_after", None) or 0.0
         pause = max(asked, delay) * random.uniform(1.0, 1.5)  # noqa: S311
         log.warning("%s: watch failed, going on in %.1f s: %r", self.resource.plural, pause, error)
@@ -212,7 +226,7 @@ class Informer(Generic[T]):
         found: dict[Key, T] = {}
         query = {"limit": str(PAGE), **self._selector}
         while True:
-            page = msgspec.json.decode(await self._get_page(query), type=_List)
+            page = decode(await self._get_page(query), _List)
             self._hear()
             for raw in page.items:
                 if (item := self._decode(raw)) is not None:
@@ -260,11 +274,7 @@ class Informer(Generic[T]):
         }
         try:
             async with self._api.stream(self._path, query, SILENCE) as lines:
-                async for line in lines:
-                    if not line.endswith(b"\n"):
-                        raise aiohttp.ClientPayloadError("the connection ended in the middle of a line")
-                    self._hear()
-                    self._handle(line)
+                await self._take_in(lines)
         except ApiError as error:
             if error.status == GONE:
                 raise RelistError(error.message) from error
@@ -272,6 +282,22 @@ class Informer(Generic[T]):
         except ValueError as error:
             # aiohttp's reader: a line longer than its buffer. Lists have no such limit.
             raise RelistError(f"unreadable event: {error}") from error
+
+    async def _take_in(self, lines: aiohttp.StreamReader) -> None:
+        """Read events until the server ends the watch, as it does every few minutes."""
+        loop = asyncio.get_running_loop()
+        opened = loop.time()
+        try:
+            async for line in lines:
+                if not line.endswith(b"\n"):
+                    raise aiohttp.ClientPayloadError("the connection ended in the middle of a line")
+                self._hear()
+                self._handle(line)
+                self._stood = True
+        finally:
+            self._stood = self._stood or loop.time() - opened >= STEADY
+        if not self._stood:
+            raise aiohttp.ClientPayloadError("the watch ended as soon as it was opened")
 
     def _handle(self, line: bytes) -> None:
         event = msgspec.json.decode(line, type=_Event)
@@ -294,7 +320,7 @@ class Informer(Generic[T]):
         """A watch's own error: only 410 says that its position is lost."""
         if error.code == GONE:
             raise RelistError(error.message)
-        raise ApiError(error.code, error.reason, error.message)
+        raise ApiError(error.code, error.reason, error.message, error.details.retry_after_seconds)
 
     def _advance(self, version: str) -> None:
         self._version = version

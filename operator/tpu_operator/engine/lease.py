@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tpu_operator.engine.client import ApiError
+from tpu_operator.engine.client import ApiError, decode
 from tpu_operator.engine.clock import wall_clock
 from tpu_operator.engine.metrics import LEADER
 from tpu_operator.engine.resources import LEASES
@@ -143,7 +143,7 @@ class Elector:
             if error.gone:
                 return None
             raise
-        return msgspec.json.decode(data, type=_Lease)
+        return decode(data, _Lease)
 
     async def _create(self) -> None:
         body = self._body(_Lease(), self._identity, DURATION)

@@ -63,6 +63,7 @@ class _Memory:
     status_at: float = float("-inf")
     refusal: str = ""
     refused_until: float = float("-inf")
+    not_before: float = float("-inf")
 
 
 class Reconciler:
@@ -115,7 +116,10 @@ class Reconciler:
             RECONCILE_ERRORS.labels(kind).inc()
             level = logging.INFO if error.conflict or error.gone else logging.WARNING
             log.log(level, "%s %s/%s: will retry: %s", kind, *key, error)
-            self._queue.retry(key, error.retry_after or 0.0)
+            asked = error.retry_after or 0.0
+            # Events bring the key back earlier than the queue does.
+            self._memory[key].not_before = self._now() + asked
+            self._queue.retry(key, asked)
         except Exception:
             RECONCILE_ERRORS.labels(kind).inc()
             log.exception("%s %s/%s: pass failed, will retry", kind, *key)
@@ -127,7 +131,7 @@ class Reconciler:
     async def _reconcile(self, key: Key) -> bool:
         """One pass; whether it came to a decision and carried it out."""
         memory = self._memory.setdefault(key, _Memory())
-        if self._wait_for_own_writes(key, memory):
+        if self._wait_as_asked(key, memory) or self._wait_for_own_writes(key, memory):
             return False
         decision = self._controller.decide(key, self._clock(), memory.refusal)
         if decision is None:
@@ -146,6 +150,13 @@ class Reconciler:
         if plan.requeue_after is not None:
             self._queue.add_after(key, plan.requeue_after)
         return True
+
+    def _wait_as_asked(self, key: Key, memory: _Memory) -> bool:
+        """Whether the server has asked for a pause that is not over yet."""
+        left = memory.not_before - self._now()
+        if left > 0:
+            self._queue.add_after(key, left)
+        return left > 0
 
     def _wait_for_own_writes(self, key: Key, memory: _Memory) -> bool:
         """Whether the pass has to wait; the events of our writes bring the key back by themselves."""

@@ -48,13 +48,16 @@ binaries: ## Build Kubernetes and the other tools of the local cluster, once for
 	@$(PYTHON) -m hack.devcluster binaries >/dev/null
 
 cluster-test: venv binaries ## The operator against a real control plane with fake nodes
-	@$(BIN)/pytest tests/cluster
+	@$(BIN)/pytest tests/cluster --ignore tests/cluster/faults
+
+faults: venv binaries ## The operator killed and cut off at every turn (long)
+	@$(BIN)/pytest tests/cluster/faults
 
 e2e: venv binaries images ## Images, chart and jobs on real kubelets
 	@$(BIN)/pytest tests/e2e
 
-test: venv binaries images ## Everything but the benchmarks
-	@$(BIN)/pytest tests
+test: venv binaries images ## Everything but the fault tests, the soak and the benchmarks
+	@$(BIN)/pytest tests --ignore tests/cluster/faults
 
 images: venv ## Build the operator and runtime images
 	@hack/images.sh

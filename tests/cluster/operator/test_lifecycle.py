@@ -166,7 +166,7 @@ def test_case_26_a_failed_host_without_budget_fails_the_job_once(jobs: Jobs, kub
     jobs.create(failurePolicy={"maxRestarts": 0})
     jobs.reaches("Running")
     kube.patch(POD, "train-0-2", jobs.namespace, HOLD)
-    jobs.end_pod("train-0-0", 1, after=0.5)
+    jobs.end_pod("train-0-0", 1, after=60)
     jobs.end_pod("train-0-2", 1)
     kube.patch(POD, "train-0-2", jobs.namespace, RELEASE)
     status = jobs.reaches("Failed")

@@ -95,6 +95,7 @@ class Runner:
 
     async def stop(self) -> None:
         """Let go, after `run` has ended."""
+        await self._api.settle()
         await self._elector.release()
         await self._api.close()
 

@@ -30,6 +30,8 @@ APPLY: Final = "application/apply-patch+yaml"
 JSON: Final = "application/json"
 REQUEST_TIMEOUT: Final = 30.0
 WRITE_TIMEOUT: Final = 10.0
+MIDST: Final = 0.5
+"""Seconds for which the server may still be in the midst of a write whose connection we have closed."""
 TAKEN: Final = "Taken"
 """Our own reason for a name that something else has."""
 CONNECT_TIMEOUT: Final = 5.0
@@ -99,6 +101,7 @@ class ApiServer:
     ) -> None:
         self._api = api
         self.write_time = write_time
+        self._given_up = float("-inf")
 
     @classmethod
     async def connect(cls) -> ApiServer:
@@ -170,9 +173,23 @@ class ApiServer:
             raise FencedError(f"{method} {path}")
         # The server keeps the limit as well: it does not notice that a client is frozen.
         query = {**(query or {}), "timeout": f"{left:.3f}s"}
-        return await self.request(
-            method, path, query=query, body=body, content_type=content_type, timeout=left
-        )
+        answered = False
+        try:
+            data = await self.request(
+                method, path, query=query, body=body, content_type=content_type, timeout=left
+            )
+            answered = True
+        except ApiError as error:
+            answered = error.status > 0
+            raise
+        finally:
+            if not answered:
+                self._given_up = asyncio.get_running_loop().time()
+        return data
+
+    async def settle(self) -> None:
+        """Wait until no write that was given up can take effect any more."""
+        await asyncio.sleep(self._given_up + MIDST - asyncio.get_running_loop().time())
 
     async def request(
         self,

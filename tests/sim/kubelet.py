@@ -34,7 +34,7 @@ class Kubelets:
         self._skew = skew
         self._skews: dict[str, float] = {}
         self._over: set[str] = set()
-        self._ending: set[jobs.Attempt] = set()
+        self._ending: set[frozenset[str]] = set()
         world.server.listeners.append(self._on_change)
 
     def _on_change(self, change: Change) -> None:
@@ -118,12 +118,15 @@ class Kubelets:
         if gang is None:
             return
         which = (job.meta["uid"], gang, attempt(pod))
-        everyone = self._running(job.key[0], which, [name for name, g in members.items() if g == gang])
-        if which not in self._ending and len(everyone) == list(members.values()).count(gang):
-            self._ending.add(which)
-            self._world.spawn(self._end(job.key[0], which, [pod.key[1] for pod in everyone]))
+        names = [name for name, of in members.items() if of == gang]
+        everyone = self._up(job.key[0], which, names)
+        uids = frozenset(pod.meta["uid"] for pod in everyone)
+        if uids not in self._ending and len(everyone) == len(names):
+            self._ending.add(uids)
+            self._world.spawn(self._end(job.key[0], which, names))
 
-    def _running(self, namespace: str, which: jobs.Attempt, names: list[str]) -> list[Stored]:
+    def _up(self, namespace: str, which: jobs.Attempt, names: list[str]) -> list[Stored]:
+        """The pods of an attempt that are ready, or have ended well already."""
         found = [self._server.find("pods", (namespace, name)) for name in names]
         return [
             pod
@@ -132,20 +135,18 @@ class Kubelets:
             and jobs.owner(pod) == which[0]
             and attempt(pod) == which[2]
             and not deleting(pod)
-            and is_true(pod.body, "Ready")
+            and (is_true(pod.body, "Ready") or pod.body["status"].get("phase") == "Succeeded")
         ]
 
     async def _end(self, namespace: str, which: jobs.Attempt, names: list[str]) -> None:
-        script = self._world.ledger.scripts.get(which[0])
-        if script is None or (not script.failures and script.final == "run"):
-            return
         await asyncio.sleep(self._rng.uniform(0.5, 15.0))
-        pods = self._running(namespace, which, names)
-        if not pods:
-            return
+        script = self._world.ledger.scripts[which[0]]
+        pods = [pod for pod in self._up(namespace, which, names) if not finished(pod)]
         if not script.failures:
-            for pod in pods:
+            for pod in pods if script.final == "succeed" else ():
                 self._world.spawn(self._finish(pod, which, "", self._rng.uniform(0.0, 4.0)))
+            return
+        if not pods:
             return
         cause = script.failures.pop(0)
         victim = self._rng.choice(pods)
@@ -184,7 +185,7 @@ class Kubelets:
 
     def _terminate(self, key: Key, uid: str, code: int, report: Object | None) -> None:
         pod = self._server.find("pods", key)
-        if pod is None:
+        if pod is None or pod.meta["uid"] != uid:
             return
         ended = {
             "exitCode": code,

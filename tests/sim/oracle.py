@@ -40,8 +40,6 @@ class Oracle:
         self._made: dict[tuple[str, str, str], tuple[str, float]] = {}
         self._said: set[str] = set()
         self.holder = ""
-        self._attempts: dict[tuple[str, int], int] = {}
-        self._over: dict[str, str] = {}
         self._writes: defaultdict[str, int] = defaultdict(int)
         self._reasons: defaultdict[str, int] = defaultdict(int)
 
@@ -182,12 +180,11 @@ class Oracle:
             self.complain(f"job {new.key} counts {counted} restarts of {possible}")
         if is_true(new.body, "Failed") and not is_true(old.body, "Failed"):
             self._check_failed(new, possible)
+        before = {s["index"]: s.get("attempt", 0) for s in old.body.get("status", {}).get("slices", ())}
         for entry in status.get("slices", ()):
-            place = (new.meta["uid"], entry["index"])
-            number = entry.get("attempt", 0)
-            if number < self._attempts.get(place, 0):
-                self.complain(f"attempt of slice {place} went back to {number}")
-            self._attempts[place] = number
+            index, number = entry["index"], entry.get("attempt", 0)
+            if number < before.get(index, 0):
+                self.complain(f"attempt of slice {index} of {new.key} went back to {number}")
 
     def _check_failed(self, job: Stored, possible: int) -> None:
         """A job fails when its restarts are used up, by its deadline, or by a rule of its own."""

@@ -115,8 +115,7 @@ class Watch:
     sink: Callable[[bytes], None]
 
 
-@dataclass
-class _Page:
+class _Page(NamedTuple):
     """The rest of a list that is read page by page."""
 
     items: list[Stored]
@@ -144,6 +143,7 @@ class Server:
     compacted: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     watches: list[Watch] = field(default_factory=list)
     pages: dict[str, _Page] = field(default_factory=dict)
+    tokens: int = 0
     uids: int = 0
 
     # What actors in the cluster call.
@@ -292,7 +292,7 @@ class Server:
     def _list(self, target: Target, query: Mapping[str, str]) -> bytes:
         token = query.get("continue", "")
         if token:
-            page = self.pages.pop(token, None)
+            page = self.pages.get(token)
             if page is None:
                 raise RefusalError(410, "Expired", "the continue token is too old")
         else:
@@ -300,12 +300,12 @@ class Server:
             selector = query.get("labelSelector", "")
             page = _Page([s for _, s in found if _selected(s, target, selector)], self.version)
         size = min(self.page, int(query.get("limit", "500")))
-        now, page.items = page.items[:size], page.items[size:]
         meta = {"resourceVersion": str(page.version)}
-        if page.items:
-            meta["continue"] = f"{page.version}-{len(self.pages)}-{len(page.items)}"
-            self.pages[meta["continue"]] = page
-        items = [msgspec.Raw(stored.raw) for stored in now]
+        if page.items[size:]:
+            self.tokens += 1
+            meta["continue"] = f"token-{self.tokens}"
+            self.pages[meta["continue"]] = _Page(page.items[size:], page.version)
+        items = [msgspec.Raw(stored.raw) for stored in page.items[:size]]
         return msgspec.json.encode({"metadata": meta, "items": items})
 
     def _apply(self, target: Target, body: Object, writer: str) -> Stored:

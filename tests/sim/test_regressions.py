@@ -93,10 +93,27 @@ def test_a_replica_ends_even_if_its_copy_is_just_being_renewed() -> None:
 
 
 class SlowWrites(Faults):
-    """The server is so busy that it gets to writes when another replica may lead."""
+    """The server takes its time for creates, and may finish one after its connection is closed."""
+
+    seconds = 30.0
 
     def fate(self, who: str, method: str, now: float) -> Fate:
-        return Fate(30.0, 0.0) if method == "POST" else super().fate(who, method, now)
+        slow = Fate(self.seconds, 0.0, straggles=0.4)
+        return slow if method == "POST" else super().fate(who, method, now)
+
+
+def test_a_replica_that_stops_lets_go_of_the_lease_after_its_last_write() -> None:
+    async def scenario(world: World) -> None:
+        await world.until(lambda: leader(world), "a leader")
+        world.network.faults = slow = SlowWrites(world.rng("slow"))
+        slow.seconds = 0.3
+        start(world)
+        await asyncio.sleep(0.1)
+        world.network.faults = world.faults
+        world.replicas[0].terminate()
+        await running(world)
+
+    simulate(scenario)
 
 
 def test_a_write_of_a_frozen_leader_does_not_outlive_its_lease() -> None:

@@ -158,6 +158,7 @@ class SimApi(ApiServer):
 
     def __init__(self, network: Network, sender: Sender) -> None:
         self.write_time = lambda: REQUEST_TIMEOUT
+        self._given_up = float("-inf")
         self._net = network
         self._sender = sender
 

@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 LEASES: Final = "leases"
+NODES: Final = "nodes"
 GONE: Final = 410
 REASONS: Final = {
     404: "NotFound",
@@ -143,7 +144,8 @@ async def lose_request(exchange: Exchange) -> web.StreamResponse:
 
 async def lose_answer(exchange: Exchange) -> web.StreamResponse:
     """The server does it, but the answer is lost."""
-    await exchange.ask()
+    if exchange.call.verb != "watch":
+        await exchange.ask()
     return exchange.drop()
 
 
@@ -246,7 +248,7 @@ class EventRule:
 
     Attributes:
         until: None to lose them.
-        resource: plural; empty matches all.
+        resource: plural; empty matches all but nodes.
         name: name of the object.
         type: ADDED, MODIFIED, DELETED or BOOKMARK; empty for all but bookmarks.
         skip: how many matching events to let pass first.
@@ -266,7 +268,7 @@ class EventRule:
         """Whether it is this event's turn; counts."""
         name = event["object"].get("metadata", {}).get("name", "")
         fits = (
-            self.resource in {"", resource}
+            (self.resource == resource or (not self.resource and resource != NODES))
             and self.name in {"", name}
             and (self.type == event["type"] or (not self.type and event["type"] != "BOOKMARK"))
         )
@@ -307,12 +309,19 @@ class Watch:
         if not self.hung:
             await self.send(json.dumps(event).encode() + b"\n")
 
+    def snap(self) -> None:
+        """End with a broken connection."""
+        if self._transport is not None:
+            self._transport.abort()
+        self.ended.set()
+
     async def truncate(self, *, politely: bool) -> None:
         """End in the middle of a line: with the end of the chunked body, or a broken connection."""
         await self.send(b'{"type":"MODIFIED","object":{"metad')
-        if not politely and self._transport is not None:
-            self._transport.abort()
-        self.ended.set()
+        if politely:
+            self.ended.set()
+        else:
+            self.snap()
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +350,6 @@ class Proxy:
         calls: all requests that came, in order.
         writes: those of them that change something; leases left out.
         watches: watches that are open now.
-        events: number of events of watches that have come, bookmarks left out.
         url: where it listens.
     """
 
@@ -351,7 +359,6 @@ class Proxy:
         self.calls: list[Call] = []
         self.writes: list[Call] = []
         self.watches: list[Watch] = []
-        self.events = 0
         self.url = ""
         self._upstream = upstream
         self._flow = asyncio.Event()
@@ -399,6 +406,11 @@ class Proxy:
         """Let nothing more through on the watches that are open now, not even their end."""
         for watch in self.watches:
             watch.hung = True
+
+    def break_watches(self) -> None:
+        """Break the connections of all watches."""
+        for watch in list(self.watches):
+            watch.snap()
 
     async def expire(self) -> None:
         """Tell all watches that their position is lost, which makes the replica list again."""
@@ -533,7 +545,6 @@ class Proxy:
                 return
             await _first(self._flow.wait(), watch.ended)
             event = json.loads(line)
-            self.events += event["type"] != "BOOKMARK"
             rule = next((r for r in self.event_rules if r.meets(watch.call.resource, event)), None)
             if rule is not None and rule.until is not None:
                 await _first(rule.until(), watch.ended)

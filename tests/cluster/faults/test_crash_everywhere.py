@@ -48,7 +48,7 @@ async def crash(oracle: Oracle, scenario: str, number: int, when: When) -> None:
         await story.act(job)
 
         async def killed_or_done() -> bool:
-            return first.proxy.killed or await job.state() == undisturbed
+            return first.proxy.killed or await job.is_in(undisturbed)
 
         await wait(killed_or_done, f"write {number}")
         killed = first.proxy.spare()

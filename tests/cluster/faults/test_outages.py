@@ -51,6 +51,13 @@ def lists(replica: Replica, resource: str) -> list[Call]:
     return [call for call in replica.proxy.calls if (call.verb, call.resource) == ("list", resource)]
 
 
+def watched_after(replica: Replica, call: Call) -> bool:
+    """Whether the resource of a request was watched after it."""
+    return any(
+        (c.verb, c.resource) == ("watch", call.resource) and c.at > call.at for c in replica.proxy.calls
+    )
+
+
 def until(what: Callable[[], object]) -> Callable[[], Coroutine[Any, Any, bool]]:
     async def ask() -> bool:
         return bool(what())
@@ -253,10 +260,10 @@ def test_a_list_expires_between_two_pages(lab: Lab, oracle: Oracle, monkeypatch:
             replica.proxy.rules = [expired]
             await replica.proxy.expire()
             await fail_host_and_settle(oracle, job)
+            await wait(until(lambda: len(expired.hits) == 2), "the lists to expire")
+            await wait(until(lambda: watched_after(replica, expired.hits[1])), "the nodes to be watched")
             nodes = {node["metadata"]["name"] for node in await job.api.items("/api/v1/nodes")}
-            assert len(expired.hits) == 2
-            copied = replica.runner._controllers[0][0].nodes.keys()
-            assert {name for _, name in copied} == nodes
+            assert {name for _, name in replica.runner._controllers[0][0].nodes.keys()} == nodes  # noqa: SIM118
 
     lab.run(play())
 

@@ -176,7 +176,7 @@ class World:
 async def live(world: World) -> None:
     """A life drawn from the seed: some time of trouble, and then peace."""
     rng = world.rng("world")
-    until = rng.choice([40.0, 120.0, 240.0])
+    until = rng.choice([30.0, 90.0, 180.0])
     for topology, most in (("2x2", 3), ("2x4", 4), ("4x4", 2)):
         for index in range(rng.randint(1, most)):
             cluster.add_pool(world, f"{topology}-{index}", topology)

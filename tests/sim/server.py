@@ -28,6 +28,8 @@ FINISHED = {"Succeeded", "Failed"}
 LIST_KEYS: Mapping[str, tuple[str, ...]] = {"ports": ("port", "protocol"), "ownerReferences": ("uid",)}
 ATOMIC = {"selector"}
 """Maps that are replaced as one."""
+SERVERS_OWN = ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
+"""Metadata that nobody else changes."""
 STATUS_SEPARATE = {"tpujobs"}
 """Resources whose status only changes through the subresource."""
 
@@ -315,12 +317,14 @@ class Server:
             if target.subresource:
                 raise RefusalError(404, "NotFound", f'{target.plural} "{key[1]}" not found')
             return self.create(target.plural, _defaulted(body), writer)
-        _check_preconditions(old, body["metadata"])
         new = msgspec.json.decode(old.raw)
         if target.subresource == "status":
+            # The real server does not look at the UID here.
+            _check_preconditions(old, body["metadata"] | {"uid": None})
             # All of it is one manager's: what is not named any more goes.
             new["status"] = body["status"]
         else:
+            _check_preconditions(old, body["metadata"])
             for name in ("uid", "resourceVersion"):
                 body["metadata"].pop(name, None)
             new = _merge(new, _defaulted(body))
@@ -330,7 +334,10 @@ class Server:
     def _put(self, target: Target, body: Object, writer: str) -> Stored:
         old = self._get(target)
         _check_preconditions(old, body["metadata"])
-        return self._replace(target.plural, writer, old, old.body | body | {"metadata": dict(old.meta)})
+        body["metadata"] |= {key: old.meta[key] for key in SERVERS_OWN if key in old.meta}
+        if target.plural in STATUS_SEPARATE:
+            body["status"] = old.body.get("status")
+        return self._replace(target.plural, writer, old, {k: v for k, v in body.items() if v is not None})
 
     def _replace(self, plural: str, writer: str, old: Stored, body: Object) -> Stored:
         """Store a changed object; one that is as before is left alone, as the real server does."""

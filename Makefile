@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv || echo .tools/uv/bin/uv)
 CLUSTER ?= devcluster
 NAME ?= dev
+SEEDS ?= 0-19999
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -56,6 +57,9 @@ faults: venv binaries ## The operator killed and cut off at every turn (long)
 e2e: venv binaries images ## Images, chart and jobs on real kubelets
 	@$(BIN)/pytest tests/e2e
 
+soak: venv ## 20,000 lives of a simulated cluster (SEEDS=0-19999), hours
+	@SIM_SEED=$(SEEDS) $(BIN)/pytest -q --maxfail 20 tests/sim/test_sim.py
+
 test: venv binaries images ## Everything but the fault tests, the soak and the benchmarks
 	@$(BIN)/pytest tests --ignore tests/cluster/faults
 
@@ -71,4 +75,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: help venv lock fmt check generate unit binaries cluster-test e2e test images devcluster-up devcluster-down demo
+.PHONY: help venv lock fmt check generate unit binaries cluster-test e2e soak test images devcluster-up devcluster-down demo

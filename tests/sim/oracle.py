@@ -266,7 +266,12 @@ class Oracle:
         service = self._server.find("services", job.key)
         if strangers or (service and owner(service) != job.meta["uid"]):
             return found if is_true(body, "Blocked") else [*found, "is blocked and does not say so"]
-        found += [f"{name} is missing" for name in jobs.gangs(body) if name not in by_name]
+        done = [s["index"] for s in status.get("slices", ()) if s["state"] == "Succeeded"]
+        found += [
+            f"{name} is missing"
+            for name in jobs.gangs(body)
+            if name not in by_name and not any(name.startswith(f"{job.key[1]}-{index}-") for index in done)
+        ]
         found += [f"{name} is too much" for name in by_name if name not in jobs.gangs(body)]
         found += [f"{name} is being deleted" for name, pod in by_name.items() if deleting(pod)]
         numbers = {str(s["index"]): s.get("attempt", 0) for s in status.get("slices", ())}

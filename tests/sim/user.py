@@ -129,10 +129,10 @@ class User:
         """Change what happens after failures."""
         if job := self._job():
             policy = dict(job.body["spec"].get("failurePolicy", {}))
-            if self._rng.random() < 0.5:
-                policy["maxRestarts"] = jobs.max_restarts(job.body) + 1
-            else:
+            if job.body["spec"].get("suspend"):
                 policy["restartScope"] = self._rng.choice(["Slice", "Job"])
+            else:
+                policy["maxRestarts"] = jobs.max_restarts(job.body) + 1
             self._edit(job, failurePolicy=policy)
             self._disturb(job)
 

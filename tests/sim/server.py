@@ -28,8 +28,8 @@ FINISHED = {"Succeeded", "Failed"}
 LIST_KEYS: Mapping[str, tuple[str, ...]] = {"ports": ("port", "protocol"), "ownerReferences": ("uid",)}
 ATOMIC = {"selector"}
 """Maps that are replaced as one."""
-SERVERS_OWN = ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
-"""Metadata that nobody else changes."""
+SERVERS_OWN = ("namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
+"""Metadata that stays as it is, whatever a replacement says."""
 STATUS_SEPARATE = {"tpujobs"}
 """Resources whose status only changes through the subresource."""
 

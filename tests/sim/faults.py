@@ -32,6 +32,8 @@ INSTANTS = (
     "cut",  # watches end, by the book or in the middle of a line
     "watch-error",  # watches end with an ERROR event
     "compact",  # history is forgotten
+    "outage",  # the server restarts
+    "clock",  # a replica's time of day jumps
     "kill",
     "terminate",
     "freeze",

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 PROBE_PERIOD = 10.0
 PROBE_FAILURES = 3
 PREFIX = "op-"
+CLOCK_JUMP = 40.0
+"""Seconds that a replica's time of day jumps."""
 SETTINGS = Settings(
     pods=PodSettings(runtime_image="example/runtime:1", launcher_image="example/operator:1"),
     namespaces=(),
@@ -83,6 +85,18 @@ class Replica:
         """Count a request; what happens to the process at it."""
         self._requests += 1
         return self._world.faults.crash(self.name, self._requests)
+
+    def suffer(self, kind: str, seconds: float) -> None:
+        """A fault of a moment."""
+        match kind:
+            case "kill":
+                self.kill()
+            case "terminate":
+                self.terminate()
+            case "freeze":
+                self.freeze(seconds)
+            case "clock":
+                self._skew = timedelta(seconds=self._rng.choice([-CLOCK_JUMP, 0.0, CLOCK_JUMP]))
 
     def kill(self) -> None:
         """SIGKILL: nothing that it does from now on reaches anybody."""

@@ -142,7 +142,7 @@ class Server:
     version: int = 1000
     objects: defaultdict[str, dict[Key, Stored]] = field(default_factory=lambda: defaultdict(dict))
     history: defaultdict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
-    compacted: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    compacted: int = 0
     watches: list[Watch] = field(default_factory=list)
     pages: dict[str, _Page] = field(default_factory=dict)
     tokens: int = 0
@@ -209,10 +209,10 @@ class Server:
         else:
             self._commit(plural, writer, old, None)
 
-    def compact(self, plural: str) -> None:
-        """Forget the history of a resource."""
-        self.history[plural].clear()
-        self.compacted[plural] = self.version
+    def compact(self) -> None:
+        """Forget the history."""
+        self.history.clear()
+        self.compacted = self.version
         self.pages.clear()
 
     # What comes in over the wire.
@@ -251,7 +251,7 @@ class Server:
     def watch(self, path: str, query: Mapping[str, str], sink: Callable[[bytes], None]) -> Watch:
         """Open a watch: what has happened since a version, and then what happens."""
         target, since = parse(path), int(query["resourceVersion"])
-        if since < self.compacted[target.plural]:
+        if since < self.compacted:
             raise RefusalError(410, "Expired", f"too old resource version: {since}")
         watch = Watch(target, query.get("labelSelector", ""), sink)
         for change in self.history[target.plural]:

@@ -58,6 +58,11 @@ def leader(world: World) -> str:
     return world.oracle.holder.partition("#")[0]
 
 
+def blocked(world: World) -> bool:
+    """Whether the job says that it is blocked."""
+    return is_true(world.server.objects["tpujobs"][KEY].body, "Blocked")
+
+
 async def running(world: World) -> None:
     await world.until(lambda: phase(world) == "Running", "the job to run")
 
@@ -129,3 +134,23 @@ def test_a_write_of_a_frozen_leader_does_not_outlive_its_lease() -> None:
         await running(world)
 
     simulate(scenario, replicas=2)
+
+
+def test_an_object_may_be_as_large_as_the_server_lets_it() -> None:
+    async def scenario(world: World) -> None:
+        large = [{"name": f"LARGE_{index}", "value": "x" * 100_000} for index in range(8)]
+        start(world, run={"command": ["train"], "env": large})
+        await running(world)
+
+    simulate(scenario)
+
+
+def test_a_spec_that_cannot_be_read_is_refused_however_large_it_is() -> None:
+    """An older CRD may have let it through."""
+
+    async def scenario(world: World) -> None:
+        start(world, run={"command": "x" * 100_000})
+        await world.until(lambda: blocked(world), "the refusal")
+        world.server.delete("tpujobs", KEY, "user")
+
+    simulate(scenario)

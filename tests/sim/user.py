@@ -56,6 +56,9 @@ class User:
     def settle(self) -> None:
         """Put away what would stand in the way of the jobs for ever."""
         self._server.quota = None
+        for job in self._server.all("tpujobs"):
+            if "spec" in job.body["spec"].get("template", {}):
+                self._edit(job, template={})
         for pod in self._server.all("pods"):
             self._server.update("pods", pod.key, ME, lambda body: body["metadata"].pop("finalizers", None))
         for plural in ("pods", "services"):
@@ -121,8 +124,10 @@ class User:
     def edit_template(self) -> None:
         """Change what pods are made from, which takes effect with the next attempt."""
         if job := self._job():
-            value = str(self._rng.randrange(3))
-            self._edit(job, template={"metadata": {"labels": {"mine": value}}})
+            template: Object = {"metadata": {"labels": {"mine": str(self._rng.randrange(3))}}}
+            if self._rng.random() < 0.2:
+                template["spec"] = {"hostname": "mine"}  # no gang can work with that
+            self._edit(job, template=template)
             self._disturb(job)
 
     def edit_policy(self) -> None:
@@ -198,7 +203,7 @@ def submit(world: World, job: Object, script: Script) -> Stored:
     """Create a job whose program does what the script says."""
     stored = world.server.create("tpujobs", job, ME)
     world.ledger.scripts[stored.meta["uid"]] = script
-    world.trace.add(ME, f"  {job['spec']} {script}")
+    world.trace.add(ME, f"  {job['spec']!r:.1000} {script}")
     return stored
 
 

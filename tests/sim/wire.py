@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from tests.sim.server import Server, Watch
     from tests.sim.trace import Trace
 
-READ_BUFFER = 2**16
+READ_BUFFER = 2**18
+"""aiohttp's own."""
 SERVER_TIMEOUT = "60s"
-BOOKMARKS = (50.0, 70.0)
+BOOKMARKS = (55.0, 62.0)
 
 
 class Sender(Protocol):

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tests.sim import cluster, faults, jobs
+from tests.sim.faults import Window
 from tests.sim.jobs import Ledger
 from tests.sim.kubelet import Kubelets
 from tests.sim.loop import LivelockError, SimLoop
@@ -115,17 +116,15 @@ class World:
             case "cut" | "watch-error":
                 self.network.cut(instant.who, error=instant.kind == "watch-error")
             case "compact":
-                for plural in ("pods", "services", "tpujobs", "nodes"):
-                    self.server.compact(plural)
-            case "kill":
+                self.server.compact()
+            case "outage":
+                now = self.loop.time()
+                self.faults.windows.append(Window("down", now, now + instant.seconds, 1.0, 0.0, ""))
+                self.network.cut("", error=False)
+                self.server.compact()
+            case _:
                 for replica in victims:
-                    replica.kill()
-            case "terminate":
-                for replica in victims:
-                    replica.terminate()
-            case "freeze":
-                for replica in victims:
-                    replica.freeze(instant.seconds)
+                    replica.suffer(instant.kind, instant.seconds)
 
     async def until(self, condition: Callable[[], object], what: str, limit: float = 300.0) -> None:
         """Wait for something.
@@ -258,7 +257,8 @@ async def _main(
     world = World(seed, loop, trace)
     try:
         await scenario(world)
-    finally:
-        await world.end()
-        world.oracle.violations += log.crashes
+    except AssertionError as error:
+        world.oracle.violations.append(str(error))
+    await world.end()
+    world.oracle.violations += log.crashes
     world.check()

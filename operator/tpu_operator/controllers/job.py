@@ -135,7 +135,7 @@ def _decode(custom: Custom) -> TPUJob:
 def _explain(error: ValidationError) -> str:
     """The first problems of a spec, each with its field and value."""
     problems = [
-        f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']} (is {problem['input']!r})"
+        f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']} (is {problem['input']!r:.200})"
         for problem in error.errors()[:3]
     ]
     return "; ".join(problems)

@@ -273,27 +273,28 @@ class Informer(Generic[T]):
             **self._selector,
         }
         try:
-            async with self._api.stream(self._path, query, SILENCE) as lines:
-                await self._take_in(lines)
+            async with self._api.stream(self._path, query, SILENCE) as stream:
+                await self._take_in(stream)
         except ApiError as error:
             if error.status == GONE:
                 raise RelistError(error.message) from error
             raise
-        except ValueError as error:
-            # aiohttp's reader: a line longer than its buffer. Lists have no such limit.
-            raise RelistError(f"unreadable event: {error}") from error
 
-    async def _take_in(self, lines: aiohttp.StreamReader) -> None:
+    async def _take_in(self, stream: aiohttp.StreamReader) -> None:
         """Read events until the server ends the watch, as it does every few minutes."""
         loop = asyncio.get_running_loop()
         opened = loop.time()
         try:
-            async for line in lines:
-                if not line.endswith(b"\n"):
-                    raise aiohttp.ClientPayloadError("the connection ended in the middle of a line")
+            # Not line by line: aiohttp's reader sets a limit on lines, and there is none on objects.
+            rest = b""
+            async for chunk in stream.iter_any():
                 self._hear()
-                self._handle(line)
-                self._stood = True
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    self._handle(line)
+                    self._stood = True
+            if rest:
+                raise aiohttp.ClientPayloadError("the connection ended in the middle of a line")
         finally:
             self._stood = self._stood or loop.time() - opened >= STEADY
         if not self._stood:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from tpu_operator.settings import Settings
 
 log = logging.getLogger(__name__)
-
-SILENT: Final = 150.0
-"""Seconds without a word on a watch, not even an error, after which this replica is broken."""
 
 
 class Runner:
@@ -72,7 +69,8 @@ class Runner:
 
     def silent(self) -> str:
         """The resource whose watch has been silent for too long, or empty."""
-        return next((i.resource.plural for i in self.informers if i.stalled() > SILENT), "")
+        limit = self._settings.silent_after
+        return next((i.resource.plural for i in self.informers if i.stalled() > limit), "")
 
     async def run(self) -> None:
         """Work until cancelled."""

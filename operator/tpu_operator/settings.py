@@ -6,12 +6,16 @@ import argparse
 import os
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tpu_operator.core.settings import PodSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+SILENT_AFTER: Final = 150.0
+"""Seconds; the server says something on every watch once a minute, and one without a word is renewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,9 @@ class Settings:
     workers: int
     """Objects that are worked on at a time."""
 
+    silent_after: float = SILENT_AFTER
+    """Seconds without a word on a watch, after which `/healthz` fails."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the settings to a parser."""
@@ -67,6 +74,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     add("--log-format", choices=["json", "text"], default="text")
     add("--workers", type=int, default=32, help="objects that are worked on at a time")
+    add(
+        "--silent-after",
+        type=float,
+        default=SILENT_AFTER,
+        metavar="SECONDS",
+        help="/healthz fails when a watch has been silent for so long",
+    )
 
 
 def from_arguments(arguments: argparse.Namespace) -> Settings:
@@ -86,6 +100,7 @@ def from_arguments(arguments: argparse.Namespace) -> Settings:
         log_level=arguments.log_level,
         log_format=arguments.log_format,
         workers=arguments.workers,
+        silent_after=arguments.silent_after,
     )
 
 

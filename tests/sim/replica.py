@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tests.sim.loop import OWNER, Process
 from tests.sim.wire import SimApi
 from tpu_operator.core.settings import PodSettings
-from tpu_operator.runner import SILENT, Runner
+from tpu_operator.runner import Runner
 from tpu_operator.settings import Settings
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Replica:
     def _deaf(self) -> bool:
         """Whether one of its watches went dead a moment ago, so that it is right to give up."""
         since = self._world.network.deafened.get(self.name, float("-inf"))
-        return self._world.loop.time() - since < SILENT + PROBE_FAILURES * PROBE_PERIOD
+        return self._world.loop.time() - since < self._settings.silent_after + PROBE_FAILURES * PROBE_PERIOD
 
     def _kill_life(self, label: str) -> None:
         if label == self.label:

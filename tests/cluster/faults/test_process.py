@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -104,3 +106,31 @@ def test_it_starts_while_there_is_no_server(lab: Lab, oracle: Oracle, tmp_path: 
         assert len(away.hits) == 12
         lab.run(job.create())
         lab.run(job.settles(end))
+
+
+def test_silent_watches_fail_the_liveness_probe(lab: Lab, tmp_path: Path) -> None:
+    """And only they do, and only while they are silent."""
+    with running(lab, "restart", tmp_path, "--silent-after=4") as (_, process):
+        talking = lab.submit(keep_talking(process))
+        since = time.monotonic()
+        wait_for(lambda: health(process) != 200 or time.monotonic() > since + 10, "ten good seconds")
+        assert health(process) == 200
+        talking.cancel()
+        process.proxy.freeze()
+        wait_for(lambda: health(process) == 500, "the probe to fail")
+        process.proxy.thaw()
+        talking = lab.submit(keep_talking(process))
+        wait_for(lambda: health(process) == 200, "the probe to pass again")
+        talking.cancel()
+
+
+def health(process: Process) -> int:
+    return process.operator.http(process.operator.health_port, "/healthz")[0]
+
+
+async def keep_talking(process: Process) -> None:
+    """Say that nothing has happened, more often than the server does."""
+    while True:
+        for watch in process.proxy.watches:
+            await watch.bookmark()
+        await asyncio.sleep(0.5)

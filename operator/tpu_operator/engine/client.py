@@ -139,7 +139,11 @@ class ApiServer:
     async def delete(
         self, resource: Resource, namespace: str, name: str, uid: str, grace_seconds: int | None = None
     ) -> bytes | None:
-        """Delete one incarnation of an object; None if it is gone already."""
+        """Delete one incarnation of an object; None if it is gone already.
+
+        Raises:
+            ApiError: it was not deleted; a conflict is another incarnation, or a change at the same time.
+        """
         options: dict[str, Any] = {
             "preconditions": {"uid": uid},
             "propagationPolicy": "Background",
@@ -149,7 +153,7 @@ class ApiServer:
         try:
             return await self.write("DELETE", resource.path(namespace, name), options)
         except ApiError as error:
-            if error.gone or error.conflict:
+            if error.gone:
                 return None
             raise
 

@@ -80,10 +80,20 @@ build_with_docker() { # TARGET IMAGE TAR
   docker build --target "$1" --tag "$2" "${ARGS[@]}" "${@:4}" . && docker save --output "$3" "$2"
 }
 
+# For each RUN buildah copies itself to memory and seals the copy; the kernel refuses the seal (EBUSY) when it happens to
+# hold one of those pages at the moment. That alone is worth another try, which goes on from the layers already built.
 build_with_buildah() { # TARGET IMAGE TAR
+  local tries=5
+  until bud_with_buildah "$1" "$2" 2>"$3.stderr"; do
+    cat "$3.stderr"
+    grep -q 'sealing memfd copy: Device or resource busy' "$3.stderr" && [ $((tries -= 1)) -gt 0 ] || return 1
+  done
+  store push --quiet "$2" "docker-archive:$3:$2"
+}
+
+bud_with_buildah() { # TARGET IMAGE
   store bud --layers --isolation chroot --pull-never --volume /etc/ssl/certs:/etc/ssl/certs:ro \
-    --target "$1" --tag "$2" --build-arg "BASE_IMAGE=$BUILD_BASE" "${ARGS[@]}" . &&
-    store push --quiet "$2" "docker-archive:$3:$2"
+    --target "$1" --tag "$2" --build-arg "BASE_IMAGE=$BUILD_BASE" "${ARGS[@]}" .
 }
 
 inputs() { # one hash over all that decides what an image holds

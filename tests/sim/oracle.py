@@ -80,7 +80,10 @@ class Oracle:
         """Writes of ours, and what there was to react to, by job."""
         stored = change.new or change.old
         assert stored is not None
-        key = stored.key if change.plural == "tpujobs" else jobs.owner_key(stored)
+        if change.plural == "events":
+            key = (stored.key[0], stored.body["regarding"]["name"])
+        else:
+            key = stored.key if change.plural == "tpujobs" else jobs.owner_key(stored)
         (self._writes if ours else self._reasons)["/".join(key)] += 1
 
     def on_request(self, request: Request) -> None:
@@ -221,7 +224,7 @@ class Oracle:
     def check_budget(self) -> None:
         """No more writes than there were reasons for."""
         for key, writes in self._writes.items():
-            allowed = 30 + 4 * self._reasons[key]
+            allowed = 10 + 2 * self._reasons[key]
             if writes > allowed:
                 self.complain(f"{writes} writes for {key}, for {self._reasons[key]} changes by others")
 

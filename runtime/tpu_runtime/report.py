@@ -32,6 +32,7 @@ MAX_BYTES = 4096
 _ERROR_CHARACTERS = 500
 _TRACEBACK = "Traceback (most recent call last):"
 _TRAILING_LINES = 20
+_INDEX = re.compile(r"[0-9]{1,9}")
 _RANK = re.compile(r"^\[rank\d+\]: ")
 """What torch puts before each line of an exception in a process of a process group."""
 
@@ -194,7 +195,7 @@ def render(report: Report, variables: Mapping[str, str]) -> bytes:
 
 def _index(variables: Mapping[str, str], name: str) -> Optional[int]:
     value = variables.get(name, "")
-    return int(value) if value.isdecimal() else None
+    return int(value) if _INDEX.fullmatch(value) else None
 
 
 def _json(value: Any) -> bytes:

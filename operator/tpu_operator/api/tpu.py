@@ -68,7 +68,7 @@ class TPUSpec(Model):
     slices: int = Field(
         default=1,
         description="Number of slices, all of the same shape. More than one is multislice over the "
-        "data centre network.",
+        "data centre network. All of them, spare ones included, may have 16,384 hosts in all.",
         ge=1,
         le=MAX_SLICES,
         json_schema_extra={SERVER_DEFAULT: True},

@@ -11,6 +11,7 @@ from tpu_operator.catalog import (
     CUBE,
     GENERATIONS,
     MAX_DIMENSION,
+    MAX_HOSTS,
     MULTI_HOST_CHIPS,
     Generation,
     expected_topology,
@@ -76,6 +77,7 @@ def tpu_rules() -> list[Rule]:
         *map(_unambiguous, large_single_hosts),
         _fits(),
         _divides(),
+        _few_enough(),
     ]
 
 
@@ -151,4 +153,16 @@ def _divides() -> Rule:
         "%d does not divide the %d chips of %s into hosts: write the chips of one node",
         values=["self.chipsPerHost", chips("self"), "self.topology"],
         path=".chipsPerHost",
+    )
+
+
+def _few_enough() -> Rule:
+    """Limit the hosts of all slices: the operator keeps each of them in mind."""
+    hosts = f"{chips('self')} / {chips_per_host('self')}"
+    slices = "((has(self.slices) ? self.slices : 1) + (has(self.spareSlices) ? self.spareSlices : 0))"
+    return rule(
+        f"!{computable('self')} || {hosts} * {slices} <= {MAX_HOSTS}",
+        f"%s times %d slices is %d hosts: a job may have {MAX_HOSTS} at most",
+        values=["self.topology", slices, f"{hosts} * {slices}"],
+        path=".topology",
     )

@@ -16,6 +16,9 @@ CUBE = 4
 MAX_DIMENSION = 256
 """Largest length of one dimension that GKE accepts in a topology."""
 
+MAX_HOSTS = 16_384
+"""Hosts that one job or role may have: seven pods of the largest generation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:

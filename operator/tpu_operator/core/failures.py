@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import Cause, Failure
 from tpu_operator.core import names
+from tpu_operator.core.numbers import whole
 from tpu_operator.core.report import read
 
 if TYPE_CHECKING:
@@ -28,15 +29,14 @@ COUNTED: Final = frozenset(
 
 LAUNCHER_CODES: Final = {
     64: Cause.LAUNCHER_ERROR,
-    69: Cause.LAUNCHER_ERROR,
+    69: Cause.STARTUP_TIMEOUT,
+    70: Cause.LAUNCHER_ERROR,
     75: Cause.LAUNCHER_ERROR,
     76: Cause.TPU_FAULT,
     77: Cause.HANG,
 }
 """Exit codes that `tpu-launch` keeps for itself (contract A4)."""
 
-MAX_DIGITS: Final = 7
-"""Users can edit labels; no slice or host has a longer number."""
 POD_REASONS: Final = {"Evicted": Cause.EVICTED, "Preempting": Cause.PREEMPTED, "NodeLost": Cause.NODE_LOST}
 REJECTIONS: Final = {"UnexpectedAdmissionError": Cause.TPU_FAULT}
 """Why a kubelet fails a pod before it runs. This one is the device plugin's: the chips cannot be had."""
@@ -73,8 +73,8 @@ def failure_of(pod: Pod, now: datetime) -> Failure | None:
         cause=verdict.cause,
         attempt=pod.attempt,
         pod=pod.name,
-        slice=_number(pod.metadata.labels.get(names.LABEL_SLICE)),
-        host=_number(pod.metadata.labels.get(names.LABEL_HOST)),
+        slice=whole(pod.metadata.labels.get(names.LABEL_SLICE)),
+        host=whole(pod.metadata.labels.get(names.LABEL_HOST)),
         container=container.name if container else None,
         exit_code=ended.exit_code if ended else None,
         signal=(report.signal if report else None) or (ended.signal if ended else None),
@@ -186,7 +186,3 @@ def _within(stamp: datetime, ended: Terminated) -> bool:
     """Whether a container ran at that time; both times are its node's, Kubernetes' in whole seconds."""
     after = ended.started_at is None or stamp >= ended.started_at
     return after and (ended.finished_at is None or stamp < ended.finished_at + timedelta(seconds=2))
-
-
-def _number(label: str | None) -> int | None:
-    return int(label) if label is not None and label.isdecimal() and len(label) < MAX_DIGITS else None

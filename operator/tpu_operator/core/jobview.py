@@ -107,7 +107,7 @@ def observe(snapshot: JobSnapshot, now: datetime) -> JobView:
     """Sort a job's pods into gangs.
 
     Raises:
-        CatalogError: `spec.tpu` names no shape that the catalog can make sense of.
+        CatalogError: `spec.tpu` names no shape that the catalog can make sense of, or too many hosts.
     """
     job = snapshot.job
     spec = gang_spec(job)
@@ -123,10 +123,12 @@ def gang_spec(job: TPUJob) -> GangSpec:
     """The slices that a job asks for.
 
     Raises:
-        CatalogError: `spec.tpu` names no shape that the catalog can make sense of.
+        CatalogError: `spec.tpu` names no shape that the catalog can make sense of, or too many hosts.
     """
     tpu, run, meta = job.spec.tpu, job.spec.run, job.metadata
     shape = catalog.resolve(tpu.accelerator, tpu.topology, tpu.chips_per_host)
+    if (hosts := shape.hosts * (tpu.slices + tpu.spare_slices)) > catalog.MAX_HOSTS:
+        raise catalog.CatalogError(f"{hosts} hosts are more than the {catalog.MAX_HOSTS} that a job may have")
     each_device = run.launcher is Launcher.TORCHRUN
     return GangSpec(
         kind="TPUJob",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tpu_operator.core import names
+from tpu_operator.core.numbers import whole
 from tpu_operator.core.report import read
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from tpu_operator.api import TPUJob
 
 
-MAX_DIGITS: Final = 9
-"""Longer numbers in labels are none of ours; users can edit labels."""
 MAX_GRACE: Final = 366 * 24 * 3600
 """Seconds; no grace period is meant to be longer."""
 
@@ -140,8 +139,8 @@ class Pod(View, frozen=True):
     @property
     def attempt(self) -> int:
         """Attempt it was created for; -1 when the label is missing or no number."""
-        value = self.metadata.labels.get(names.LABEL_ATTEMPT, "")
-        return int(value) if value.isdecimal() and len(value) < MAX_DIGITS else -1
+        number = whole(self.metadata.labels.get(names.LABEL_ATTEMPT))
+        return -1 if number is None else number
 
     @property
     def deleting(self) -> bool:

@@ -107,6 +107,14 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"tpu.spareSlices": 1_000_001},
         ["spec.tpu.spareSlices", "less than"],
     ),
+    "a topology of a billion hosts": (
+        {"tpu.accelerator": "v9", "tpu.topology": "999x999x999", "tpu.chipsPerHost": 1},
+        ["spec.tpu.topology", "999x999x999 times 1 slices is 997002999 hosts: a job may have 16384 at most"],
+    ),
+    "a million hosts in slices": (
+        {"tpu.accelerator": "v5p", "tpu.topology": "16x16x24", "tpu.slices": 1000, "tpu.spareSlices": 24},
+        ["spec.tpu.topology", "16x16x24 times 1024 slices is 1572864 hosts"],
+    ),
     "slices in words": ({"tpu.slices": "two"}, ["spec.tpu.slices", "must be of type integer"]),
     "negative restarts": (
         {"failurePolicy.maxRestarts": -1},

@@ -142,7 +142,8 @@ class TestKubelet:
         [
             (1, Cause.USER_ERROR),
             (64, Cause.LAUNCHER_ERROR),
-            (69, Cause.LAUNCHER_ERROR),
+            (69, Cause.STARTUP_TIMEOUT),
+            (70, Cause.LAUNCHER_ERROR),
             (75, Cause.LAUNCHER_ERROR),
             (76, Cause.TPU_FAULT),
             (77, Cause.HANG),

@@ -106,6 +106,13 @@ class TestStart:
         assert world(managedBy="kueue.x-k8s.io/multikueue").plan() == world(managedBy="x.y/z").plan()
         assert world(managedBy="x.y/z").plan().status is None
 
+    def test_more_hosts_than_anybody_can_count_are_refused_before_they_are_counted(self) -> None:
+        tpu = {"accelerator": "v9", "topology": "999x999x999", "chipsPerHost": 1}
+        plan = World(job(tpu=tpu)).plan()
+        assert plan.status is not None
+        assert plan.status["message"] == "997002999 hosts are more than the 16384 that a job may have"
+        assert not plan.creates
+
     def test_a_refused_create_is_shown_and_clears_itself(self) -> None:
         the_world = world()
         the_world.refusal = 'pods "train-0-0" is forbidden: exceeded quota: team'

@@ -418,6 +418,13 @@ class TestTemplate:
         found = factory(template=over).worker(0, 0, 0).conflicts
         assert any(text.startswith(f"spec.template.{field}, the operator needs ") for text in found)
 
+    def test_numbers_without_end_are_a_conflict_and_no_exception(self) -> None:
+        chips = {"limits": {"google.com/tpu": "9" * 5000}}
+        built = factory(**template({"name": "main", "resources": chips})).worker(0, 0, 0)
+        assert "ask for 0 google.com/tpu" in built.conflicts[0]
+        port = {"name": "TPU_PROCESS_PORT", "value": "9" * 5000}
+        assert build(**run(env=[port])).overrides == ("TPU_PROCESS_PORT",)
+
     def test_the_spec_is_read_only(self) -> None:
         second = {"name": "second", "image": "x", "resources": {"limits": {"google.com/tpu": "2"}}}
         spec = template(second, initContainers=[second | {"name": "check"}])

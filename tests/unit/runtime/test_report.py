@@ -163,6 +163,11 @@ def test_outside_of_a_pod_no_message_is_written(tmp_path: Path, capfd: pytest.Ca
     leave(REPORT, {})
 
 
+@pytest.mark.parametrize("index", ["9" * 5000, "-1", "two", ""])
+def test_a_place_that_is_no_number_is_left_out(index: str) -> None:
+    assert json.loads(render(REPORT, {"TPU_OPERATOR_SLICE": index}))["slice"] is None
+
+
 def test_an_older_message_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "message"
     path.write_text("x" * 9999)

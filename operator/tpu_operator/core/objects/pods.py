@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tpu_operator.api import API_VERSION
 from tpu_operator.core import names
 from tpu_operator.core.environment import GangSpec, Place, overridden, tpu_environment, with_defaults
+from tpu_operator.core.numbers import whole
 from tpu_operator.core.objects.merge import merge
 
 if TYPE_CHECKING:
@@ -323,8 +324,7 @@ def _requests_tpu(container: Mapping[str, Any]) -> bool:
 
 def _chips(container: Mapping[str, Any]) -> int:
     amounts = (container.get("resources") or {}).get("limits") or {}
-    amount = str(amounts.get(names.TPU_RESOURCE, 0))
-    return int(amount) if amount.isdecimal() else 0
+    return whole(str(amounts.get(names.TPU_RESOURCE, 0))) or 0
 
 
 def _oversized(spec: Manifest) -> Iterable[str]:
@@ -364,7 +364,7 @@ def _user_port(container: Manifest) -> int | None:
     value = next(
         (e.get("value") for e in container.get("env", []) if e.get("name") == "TPU_PROCESS_PORT"), None
     )
-    return int(value) if value and value.isdecimal() else None
+    return whole(value)
 
 
 def _conflicts(base: Manifest, pod: Manifest, where: str) -> Iterable[str]:

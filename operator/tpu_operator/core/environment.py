@@ -82,6 +82,8 @@ class Place:
     containers: int = 1
     process_ports: tuple[int, ...] = ()
     """One port per process on a host, over all its TPU containers."""
+    grace: int | None = None
+    """Seconds that processes have to stop in, where the user has chosen the pod's grace period."""
 
 
 def tpu_environment(gang: GangSpec, place: Place, settings: PodSettings) -> dict[str, str]:
@@ -153,6 +155,8 @@ def _operator(gang: GangSpec, place: Place, settings: PodSettings) -> dict[str, 
         "EMULATE": settings.emulate,
     }
     env = {f"TPU_OPERATOR_{key}": str(value) for key, value in values.items()}
+    if place.grace is not None:
+        env["TPU_LAUNCH_GRACE_SECONDS"] = str(place.grace)
     return env | {"TPU_LAUNCH_GATE_TIMEOUT_SECONDS": str(gang.gate_seconds)}
 
 

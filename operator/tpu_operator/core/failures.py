@@ -37,6 +37,8 @@ LAUNCHER_CODES: Final = {
 }
 """Exit codes that `tpu-launch` keeps for itself (contract A4)."""
 
+MAX_MESSAGE: Final = 1024
+"""Characters of a failure's message."""
 POD_REASONS: Final = {"Evicted": Cause.EVICTED, "Preempting": Cause.PREEMPTED, "NodeLost": Cause.NODE_LOST}
 REJECTIONS: Final = {"UnexpectedAdmissionError": Cause.TPU_FAULT}
 """Why a kubelet fails a pod before it runs. This one is the device plugin's: the chips cannot be had."""
@@ -79,7 +81,7 @@ def failure_of(pod: Pod, now: datetime) -> Failure | None:
         exit_code=ended.exit_code if ended else None,
         signal=(report.signal if report else None) or (ended.signal if ended else None),
         reason=verdict.reason or None,
-        message=verdict.message[:1024] or None,
+        message=verdict.message[:MAX_MESSAGE] or None,
         time=verdict.time,
     )
 
@@ -156,8 +158,13 @@ def _failed(pod: Pod, container: ContainerStatus | None, report: Report | None, 
         cause=_cause(pod, container, report),
         time=_time(pod, ended, report, now),
         reason=pod.status.reason or (ended.reason if ended else ""),
-        message=(report.error if report else "") or pod.status.message or (ended.message if ended else ""),
+        message=(report.error if report else "") or pod.status.message or _last_words(ended),
     )
+
+
+def _last_words(ended: Terminated | None) -> str:
+    """The end of what a container said without the launcher, which is the end of its log."""
+    return ended.message.strip()[-MAX_MESSAGE:] if ended else ""
 
 
 def _cause(pod: Pod, container: ContainerStatus | None, report: Report | None) -> Cause:

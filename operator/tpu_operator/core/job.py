@@ -187,6 +187,7 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     applies, creates = _service(view)
     wait = restart.pause(draft.restarts, view.now)
     draft.requeue(pending.stuck_in(view.stale, view.now))
+    draft.requeue(pending.late_in(view.current, view.now))
     draft.requeue(wait or None)
     held = view.surplus or view.strangers or wait
     gangs = () if held else [gang for gang in view.gangs if not gang.stale]
@@ -236,11 +237,13 @@ def _service(view: JobView) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]
 
 def _hold(view: JobView, factory: PodFactory) -> pending.Hold | None:
     """The first thing that keeps the job from running."""
-    current = [pod for gang in view.gangs for pod in gang.current]
+    current = view.current
     return (
         pending.refused(view.snapshot.refusal)
         or pending.foreign_pods(view.strangers)
         or pending.waiting_for_old(view.stale, view.now)
-        or pending.image_pull(current)
+        or pending.not_started(current)
         or pending.unschedulable(current, view.snapshot.nodes, factory.node_selector())
+        or pending.gated(current)
+        or pending.neglected(current, view.now)
     )

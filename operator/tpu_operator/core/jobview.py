@@ -59,6 +59,11 @@ class JobView:
         return [*(pod for gang in self.gangs for pod in gang.pods.values()), *self.surplus]
 
     @property
+    def current(self) -> list[Pod]:
+        """Pods of the present attempts."""
+        return [pod for gang in self.gangs for pod in gang.current]
+
+    @property
     def stale(self) -> list[Pod]:
         """Pods that have to go: of other attempts than the present one, and surplus."""
         return [*(pod for gang in self.gangs for pod in gang.stale), *self.surplus]

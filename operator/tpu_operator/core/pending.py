@@ -15,9 +15,29 @@ if TYPE_CHECKING:
 
     from tpu_operator.core.snapshot import Node, Pod
 
-PULL_ERRORS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+PULL_ERRORS: Final = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+    "SignatureValidationFailed",
+)
+START_ERRORS: Final = (
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "CrashLoopBackOff",
+)
+KUBELET_ERRORS: Final = dict.fromkeys(PULL_ERRORS, BlockedReason.IMAGE_PULL_FAILED) | dict.fromkeys(
+    START_ERRORS, BlockedReason.CREATE_REFUSED
+)
+"""Why a kubelet has a container wait, where waiting alone will not help."""
 STUCK_AFTER: Final = timedelta(seconds=30)
 """How long past its grace period a pod may take to go before it is called stuck."""
+LATE_AFTER: Final = timedelta(seconds=60)
+"""How long scheduler and kubelet may take to begin with a pod before somebody is told."""
 QUOTE: Final = 1024
 """Characters of what others say that are passed on: some registries answer with whole web pages."""
 
@@ -67,16 +87,63 @@ def _until_stuck(pod: Pod, now: datetime) -> float | None:
     return (deadline + STUCK_AFTER - now).total_seconds() if deadline else None
 
 
-def image_pull(pods: Iterable[Pod]) -> Hold | None:
-    """Containers whose image cannot be had."""
+def not_started(pods: Iterable[Pod]) -> Hold | None:
+    """Containers that their kubelets cannot start: no image, no ConfigMap, a sidecar that crashes."""
     for pod in pods:
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             waiting = status.state.waiting
-            if waiting and waiting.reason in PULL_ERRORS:
+            if waiting and (reason := KUBELET_ERRORS.get(waiting.reason)):
                 where = f"container {status.name} of pod {pod.name}"
-                message = f"{where}: {waiting.reason}: {waiting.message[:QUOTE]}"
-                return Hold(BlockedReason.IMAGE_PULL_FAILED, message)
+                return Hold(reason, f"{where}: {waiting.reason}: {waiting.message[:QUOTE]}")
     return None
+
+
+def gated(pods: Iterable[Pod]) -> Hold | None:
+    """Pods that the scheduler may not look at yet."""
+    found = [pod.name for pod in pods if _scheduling(pod) == "SchedulingGated"]
+    if not found:
+        return None
+    text = f"{len(found)} pods wait until somebody removes their spec.schedulingGates, {found[0]} among them"
+    return Hold(BlockedReason.AWAITING_ADMISSION, text)
+
+
+def neglected(pods: Iterable[Pod], now: datetime) -> Hold | None:
+    """Pods that a scheduler or a kubelet should have begun with long ago, and that nothing is said about."""
+    late = [pod for pod in pods if (left := _until_late(pod, now)) is not None and left <= 0]
+    if not late:
+        return None
+    unseen = [pod.name for pod in late if not pod.spec.node_name]
+    if unseen:
+        text = (
+            f"no scheduler has looked at pod {unseen[0]}: does the one run that its spec.schedulerName names?"
+        )
+        return Hold(BlockedReason.UNSCHEDULABLE, text)
+    where = f"pod {late[0].name} on node {late[0].spec.node_name}"
+    text = f"{where} waits for its volumes or its network; the events in kubectl describe pod say for what"
+    return Hold(BlockedReason.CREATE_REFUSED, text)
+
+
+def late_in(pods: Iterable[Pod], now: datetime) -> float | None:
+    """Seconds until the next pod counts as neglected; None if none will."""
+    left = [seconds for pod in pods if (seconds := _until_late(pod, now)) is not None and seconds > 0]
+    return min(left, default=None)
+
+
+def _until_late(pod: Pod, now: datetime) -> float | None:
+    if pod.status.phase != "Pending" or pod.deleting:
+        return None
+    since = None
+    if not pod.spec.node_name:
+        since = pod.metadata.creation_timestamp if _scheduling(pod) is None else None
+    elif (sandbox := pod.condition("PodReadyToStartContainers")) and sandbox.status == "False":
+        since = sandbox.last_transition_time
+    return (since + LATE_AFTER - now).total_seconds() if since else None
+
+
+def _scheduling(pod: Pod) -> str | None:
+    """Why the scheduler has found no node; None before it has looked."""
+    condition = pod.condition("PodScheduled")
+    return condition.reason if condition else None
 
 
 def unschedulable(pods: Iterable[Pod], nodes: Mapping[str, Node], selector: Mapping[str, str]) -> Hold | None:
@@ -84,9 +151,7 @@ def unschedulable(pods: Iterable[Pod], nodes: Mapping[str, Node], selector: Mapp
     waiting = [
         (pod, condition)
         for pod in pods
-        if (condition := pod.condition("PodScheduled"))
-        and condition.status == "False"
-        and condition.reason == "Unschedulable"
+        if (condition := pod.condition("PodScheduled")) and condition.reason == "Unschedulable"
     ]
     if not waiting:
         return None

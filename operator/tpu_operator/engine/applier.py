@@ -161,8 +161,14 @@ class Applier:
         path = resource.path(meta["namespace"], meta["name"])
         found = decode(await self._api.get(path), _Object).metadata
         name = f"{resource.kind} {meta['namespace']}/{meta['name']}"
-        if meta["ownerReferences"][0]["uid"] not in {ref.get("uid") for ref in found.owner_references}:
-            raise ApiError(409, TAKEN, f"{name} exists and belongs to something else; delete it")
+        owner = meta["ownerReferences"][0]
+        if owner["uid"] not in {ref.get("uid") for ref in found.owner_references}:
+            named = (owner["kind"], owner["name"])
+            if named in {(ref.get("kind"), ref.get("name")) for ref in found.owner_references}:
+                text = f"{name} belongs to an earlier {owner['kind']} of this name and has to go first"
+            else:
+                text = f"{name} exists and belongs to something else: delete it, or choose another name"
+            raise ApiError(409, TAKEN, text)
         if not meta["labels"].items() <= found.labels.items():
             raise ApiError(409, TAKEN, f"{name} exists without the labels that it was made with; delete it")
 

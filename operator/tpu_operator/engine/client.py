@@ -125,9 +125,13 @@ class ApiServer:
         return await self.request("GET", path, query=query)
 
     async def create(self, resource: Resource, manifest: Mapping[str, Any]) -> bytes:
-        """Create an object; 409 when one of that name exists."""
+        """Create an object; 409 when one of that name exists, 400 for a field that Kubernetes does not know.
+
+        Manifests hold parts that users wrote: a misspelt field must not be dropped without a word.
+        """
         path = resource.path(manifest["metadata"].get("namespace", ""))
-        return await self.write("POST", path, manifest, query={"fieldManager": FIELD_MANAGER})
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        return await self.write("POST", path, manifest, query=query)
 
     async def apply(self, resource: Resource, manifest: Mapping[str, Any], subresource: str = "") -> bytes:
         """Server-side apply an object, taking over the fields that it names."""

@@ -184,6 +184,13 @@ class TestKubelet:
         assert (found.message, found.container, found.exit_code) == ("no healthy devices", None, None)
         assert found.time == LATER, "for want of anything better, when it was seen"
 
+    def test_of_a_log_without_a_report_the_end_is_kept(self) -> None:
+        log = "".join(f"line {number}\n" for number in range(500))
+        found = failure(**terminated(1, message=log))
+        assert found.message is not None
+        assert found.message.endswith("line 498\nline 499")
+        assert len(found.message) == 1024
+
     def test_long_messages_are_cut(self) -> None:
         assert len(failure(**terminated(1, "x" * 5000)).message or "") == 1024
 

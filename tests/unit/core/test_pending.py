@@ -51,14 +51,77 @@ class TestImages:
     def test_an_image_that_cannot_be_had(self, kind: str, reason: str) -> None:
         waiting = {"name": "main", "state": {"waiting": {"reason": reason, "message": "not found"}}}
         status: dict[str, Any] = {kind: [waiting]}
-        hold = pending.image_pull([pod(), pod("train-0-1", **status)])
+        hold = pending.not_started([pod(), pod("train-0-1", **status)])
         assert hold is not None
         assert hold.reason == "ImagePullFailed"
         assert hold.message == f"container main of pod train-0-1: {reason}: not found"
 
     @pytest.mark.parametrize("state", [{"waiting": {"reason": "ContainerCreating"}}, {"running": {}}, {}])
     def test_containers_on_their_way(self, state: dict[str, Any]) -> None:
-        assert pending.image_pull([pod(containerStatuses=[{"name": "main", "state": state}])]) is None
+        assert pending.not_started([pod(containerStatuses=[{"name": "main", "state": state}])]) is None
+
+    @pytest.mark.parametrize("reason", ["CreateContainerConfigError", "CrashLoopBackOff"])
+    def test_a_container_that_its_kubelet_cannot_start(self, reason: str) -> None:
+        waiting = {"reason": reason, "message": 'configmap "nope" not found'}
+        hold = pending.not_started([pod(containerStatuses=[{"name": "main", "state": {"waiting": waiting}}])])
+        assert hold is not None
+        assert hold.reason == "CreateRefused"
+        assert hold.message == f'container main of pod train-0-0: {reason}: configmap "nope" not found'
+
+
+def aged(seconds: float, node: str = "", **status: Any) -> Pod:
+    """A pod that has been as it is for some seconds."""
+    then = stamp(NOW - timedelta(seconds=seconds))
+    conditions = [c | {"lastTransitionTime": then} for c in status.pop("conditions", [])]
+    metadata = {"name": "train-0-0", "labels": {}, "creationTimestamp": then}
+    return decode_pod({"metadata": metadata, "spec": {"nodeName": node}}, conditions=conditions, **status)
+
+
+NO_SANDBOX = [{"type": "PodReadyToStartContainers", "status": "False"}]
+GATED = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
+
+
+class TestNeglected:
+    def test_a_pod_that_no_scheduler_looks_at(self) -> None:
+        hold = pending.neglected([aged(61)], NOW)
+        assert hold is not None
+        assert (hold.reason, hold.message[:40]) == (
+            "Unschedulable",
+            "no scheduler has looked at pod train-0-0",
+        )
+
+    def test_a_pod_whose_volumes_do_not_come(self) -> None:
+        hold = pending.neglected([aged(61, node="n", conditions=NO_SANDBOX)], NOW)
+        assert hold is not None
+        assert hold.reason == "CreateRefused"
+        assert hold.message.startswith("pod train-0-0 on node n waits for its volumes or its network")
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            aged(61, conditions=GATED),
+            aged(61, node="n"),
+            aged(61, node="n", conditions=NO_SANDBOX, phase="Succeeded"),
+            aged(61, node="n", conditions=[{"type": "PodReadyToStartContainers", "status": "True"}]),
+        ],
+        ids=["gated", "old kubelet", "over", "pulling"],
+    )
+    def test_pods_that_somebody_else_speaks_of(self, other: Pod) -> None:
+        assert pending.neglected([other], NOW) is None
+        assert pending.late_in([other], NOW) is None
+
+    def test_a_pod_that_is_not_late_yet_is_looked_at_again(self) -> None:
+        assert pending.neglected([aged(20)], NOW) is None
+        assert pending.late_in([aged(20), aged(50), aged(90)], NOW) == 10
+
+    def test_gates_are_told(self) -> None:
+        hold = pending.gated([pod(), aged(1, conditions=GATED)])
+        assert hold is not None
+        assert hold.reason == "AwaitingAdmission"
+        assert hold.message == (
+            "1 pods wait until somebody removes their spec.schedulingGates, train-0-0 among them"
+        )
+        assert pending.gated([pod(), pod(**UNSCHEDULABLE)]) is None
 
     def test_it_does_not_matter_how_much_a_registry_has_to_say(self) -> None:
         waiting = {"name": "main", "state": {"waiting": {"reason": "ErrImagePull", "message": "x" * 100_000}}}

@@ -102,6 +102,7 @@ def test_the_smallest_pod_in_full() -> None:
                     "image": "example/runtime:1",
                     "command": ["tpu-launch", "--", "python", "train.py"],
                     "resources": {"requests": {"google.com/tpu": "4"}, "limits": {"google.com/tpu": "4"}},
+                    "terminationMessagePolicy": "FallbackToLogsOnError",
                     "ports": [{"name": "launcher", "containerPort": 8090, "protocol": "TCP"}],
                     "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8090}, "periodSeconds": 2},
                     "volumeMounts": [
@@ -318,6 +319,11 @@ class TestLauncher:
                 "image": "example/operator:1",
                 "command": ["cp", "/usr/local/share/tpu-operator/tpu-launch.pyz", "/tpu-operator/"],
                 "volumeMounts": [mount],
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
             }
         ]
 
@@ -366,6 +372,30 @@ class TestCompileCache:
         assert not [name for name in variables(main()) if "CACHE" in name]
 
 
+class TestGracePeriod:
+    @pytest.mark.parametrize(("pods", "processes"), [(300, "295"), (10, "5"), (4, "2"), (0, "0")])
+    def test_processes_get_all_of_it_but_the_launchers_last_words(self, pods: int, processes: str) -> None:
+        spec = template(terminationGracePeriodSeconds=pods)
+        assert variables(main(**spec))["TPU_LAUNCH_GRACE_SECONDS"] == processes
+
+    def test_the_users_own_number_stands(self) -> None:
+        spec = template(terminationGracePeriodSeconds=300)
+        spec |= run(env=[{"name": "TPU_LAUNCH_GRACE_SECONDS", "value": "60"}])
+        assert variables(main(**spec))["TPU_LAUNCH_GRACE_SECONDS"] == "60"
+
+    def test_left_alone(self) -> None:
+        assert "TPU_LAUNCH_GRACE_SECONDS" not in variables(main())
+
+
+class TestHostNetwork:
+    def test_names_of_peers_are_looked_up_in_the_cluster(self) -> None:
+        assert pod_spec(**template(hostNetwork=True))["dnsPolicy"] == "ClusterFirstWithHostNet"
+
+    def test_the_users_policy_stands(self) -> None:
+        assert pod_spec(**template(hostNetwork=True, dnsPolicy="Default"))["dnsPolicy"] == "Default"
+        assert "dnsPolicy" not in pod_spec()
+
+
 class TestTemplate:
     def test_containers_are_merged_by_name(self) -> None:
         theirs: list[dict[str, Any]] = [
@@ -407,7 +437,7 @@ class TestTemplate:
                 {"spec": {"nodeSelector": {names.NODE_CHIPS: "8"}}},
                 f"spec.nodeSelector[{names.NODE_CHIPS}] is '8'",
             ),
-            ({"spec": {"nodeSelector": None}}, f"spec.nodeSelector[{names.NODE_CHIPS}] is None"),
+            ({"spec": {"nodeSelector": None}}, f"spec.nodeSelector[{names.NODE_CHIPS}] is absent"),
             (
                 {"metadata": {"labels": {names.LABEL_HOST: "7"}}},
                 f"metadata.labels[{names.LABEL_HOST}] is '7'",
@@ -417,6 +447,22 @@ class TestTemplate:
     def test_conflicts_say_what_is_and_what_is_needed(self, over: dict[str, Any], field: str) -> None:
         found = factory(template=over).worker(0, 0, 0).conflicts
         assert any(text.startswith(f"spec.template.{field}, the operator needs ") for text in found)
+
+    def test_chips_that_are_taken_from_the_main_container(self) -> None:
+        none = {"name": "main", "resources": {"limits": {"google.com/tpu": None}}}
+        other = {"name": "other", "image": "x", "resources": {"limits": {"google.com/tpu": "4"}}}
+        (conflict,) = factory(**template(none, other)).worker(0, 0, 0).conflicts
+        assert conflict.startswith("spec.template.spec.containers[main] asks for no google.com/tpu")
+
+    @pytest.mark.parametrize(
+        ("name", "remedy"),
+        [("BIG", "put it into a ConfigMap"), ("TPU_WORKER_HOSTNAMES", "shorten the job's name")],
+    )
+    def test_a_variable_that_linux_would_not_pass_on(self, name: str, remedy: str) -> None:
+        huge = {"name": "main", "env": [{"name": name, "value": "x" * 131_072}]}
+        (conflict,) = factory(**template(huge)).worker(0, 0, 0).conflicts
+        assert conflict.startswith(f"variable {name} of container main takes {131_074 + len(name)} bytes")
+        assert remedy in conflict
 
     def test_numbers_without_end_are_a_conflict_and_no_exception(self) -> None:
         chips = {"limits": {"google.com/tpu": "9" * 5000}}

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LAUNCHER_DIR: Final = "/tpu-operator"
 LAUNCHER_FILE: Final = "/usr/local/share/tpu-operator/tpu-launch.pyz"
 MAX_VARIABLE: Final = 128 * 1024
+LAST_WORDS: Final = 5
+"""Seconds of a pod's grace period in which the launcher kills what is left and writes its report."""
 CACHE_DIR: Final = "/var/cache/tpu-operator"
 
 
@@ -67,6 +69,7 @@ class PodFactory:
         base = self._pod(name, labels, self._worker_spec(slice_index))
         pod = merge(base, _template(self.job.spec.template))
         place = Place(slice_index, host, attempt)
+        _add_dns(pod["spec"])
         overrides = self._add_environment(pod["spec"], place)
         conflicts = (
             *_conflicts(base, pod, "spec.template"),
@@ -93,13 +96,20 @@ class PodFactory:
         """What a template must leave as it is in the containers that hold the chips."""
         by_name = {container["name"]: container for container in pod["spec"]["containers"]}
         command = base["spec"]["containers"][0]["command"]
-        if by_name.get(names.MAIN_CONTAINER, {}).get("command") != command:
+        main = by_name.get(names.MAIN_CONTAINER, {})
+        if main.get("command") != command:
             yield "spec.template.spec.containers[main].command goes around the launcher: use spec.run.command"
         chips = sum(_chips(container) for container in by_name.values())
-        if chips != self.gang.shape.chips_per_host:
+        needed = self.gang.shape.chips_per_host
+        if not _requests_tpu(main):
             yield (
-                f"spec.template.spec.containers ask for {chips} {names.TPU_RESOURCE} in all, "
-                f"a host has {self.gang.shape.chips_per_host} and its slice needs every one"
+                f"spec.template.spec.containers[main] asks for no {names.TPU_RESOURCE}: "
+                "what spec.run starts has to hold chips, other containers may hold some of them"
+            )
+        if chips != needed:
+            yield (
+                f"spec.run.resources and spec.template.spec.containers ask for {chips} "
+                f"{names.TPU_RESOURCE} in all, a host has {needed} and its slice needs every one"
             )
 
     def _labels(self, component: str, attempt: int) -> dict[str, str]:
@@ -168,6 +178,8 @@ class PodFactory:
             "command": [*self._launch_command(), *run.command],
             "env": [env.wire() for env in run.env],
             "resources": merge({"limits": chips}, _resources(self.job)),
+            # What a container says that the launcher never got to speak in, or for.
+            "terminationMessagePolicy": "FallbackToLogsOnError",
             "ports": [{"name": "launcher", "containerPort": names.LAUNCHER_PORT, "protocol": "TCP"}],
             "readinessProbe": {
                 "httpGet": {"path": "/readyz", "port": names.LAUNCHER_PORT},
@@ -206,6 +218,12 @@ class PodFactory:
                 "image": self.settings.launcher_image,
                 "command": ["cp", LAUNCHER_FILE, f"{LAUNCHER_DIR}/"],
                 "volumeMounts": [mount],
+                # What namespaces of the level "restricted" demand of a container.
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
             }
         ]
 
@@ -246,6 +264,7 @@ class PodFactory:
         """Give every TPU container its variables; returns those that the user has set otherwise."""
         tpu = [container for container in spec["containers"] if _requests_tpu(container)]
         ports = _process_ports(tpu, self.gang.processes_per_host)
+        place = replace(place, grace=_launcher_grace(spec))
         overrides: set[str] = set()
         for index, container in enumerate(tpu):
             here = replace(place, container=index, containers=len(tpu), process_ports=ports)
@@ -327,6 +346,18 @@ def _chips(container: Mapping[str, Any]) -> int:
     return whole(str(amounts.get(names.TPU_RESOURCE, 0))) or 0
 
 
+def _launcher_grace(spec: Manifest) -> int | None:
+    """Seconds that the launcher may leave to processes that were told to stop; the kubelet waits longer."""
+    seconds = spec.get("terminationGracePeriodSeconds")
+    return None if seconds is None else max(seconds - LAST_WORDS, seconds // 2, 0)
+
+
+def _add_dns(spec: Manifest) -> None:
+    """Pods in their nodes' network look names up as nodes do, unless told otherwise, and find no peers."""
+    if spec.get("hostNetwork"):
+        spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
+
+
 def _oversized(spec: Manifest) -> Iterable[str]:
     """Variables that Linux would not pass to a process: it allows 128 KiB for name and value."""
     for container in (*spec["containers"], *spec.get("initContainers", ())):
@@ -334,9 +365,15 @@ def _oversized(spec: Manifest) -> Iterable[str]:
             size = len(variable["name"]) + len(variable.get("value") or "") + 2
             if size > MAX_VARIABLE:
                 yield (
-                    f"variable {variable['name']} takes {size} bytes, Linux allows {MAX_VARIABLE}: "
-                    "shorten the job's name, which is in every address"
+                    f"variable {variable['name']} of container {container['name']} takes {size} bytes, "
+                    f"Linux allows {MAX_VARIABLE}: {_remedy(variable['name'])}"
                 )
+
+
+def _remedy(variable: str) -> str:
+    if variable.startswith(("TPU_", "TORCH_TPU_")):
+        return "shorten the job's name, which is in every address"
+    return "put it into a ConfigMap that is mounted as a file"
 
 
 def _matched(resources: Manifest) -> Manifest:
@@ -376,7 +413,8 @@ def _conflicts(base: Manifest, pod: Manifest, where: str) -> Iterable[str]:
         need, found = _get(base, path), _get(pod, path)
         if need != found:
             field = ".".join(path[:2]) + "".join(f"[{key}]" for key in path[2:])
-            yield f"{where}.{field} is {found!r}, the operator needs {need!r}"
+            shown = "absent" if found is None else repr(found)
+            yield f"{where}.{field} is {shown}, the operator needs {need!r}"
 
 
 def _get(manifest: Any, path: tuple[str, ...]) -> Any:

@@ -68,6 +68,8 @@ class _Spec(_Part):
     tolerations: list[Any] | None = None
     node_selector: dict[str, str | None] | None = None
     affinity: _Affinity | None = None
+    host_network: bool | None = None
+    termination_grace_period_seconds: int | None = None
     hostname: str | None = None
     subdomain: str | None = None
 

@@ -36,7 +36,7 @@ def test_of_two_replicas_one_leads(operator: Kube) -> None:
 def test_a_standby_takes_over_from_a_leader_that_is_told_to_stop(kube: Kube, operator: Kube) -> None:
     leader = wait_for("a replica holds the Lease", lambda: holder(operator))
     operator.kubectl("delete", "pod", leader, "--wait=false")
-    # Long before the Lease would run out by itself, after 15 s: it is released on SIGTERM.
+    # Long before the Lease would run out by itself, after 12 s: it is released on SIGTERM.
     wait_for("another replica leads", lambda: holder(operator) not in {"", leader}, seconds=10)
     kube.apply(job("next", ["true"]))
     assert kube.finish("next")["phase"] == "Succeeded"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.sim.cluster import add_pool
 from tests.sim.faults import Fate, Faults
 from tests.sim.jobs import Script, is_true
+from tests.sim.replica import Replica
 from tests.sim.user import submit
 from tests.sim.world import World, play
 
@@ -132,6 +135,24 @@ def test_a_write_of_a_frozen_leader_does_not_outlive_its_lease() -> None:
         world.network.faults = world.faults
         await world.until(lambda: leader(world) != name, "the other one to lead")
         await running(world)
+
+    simulate(scenario, replicas=2)
+
+
+@pytest.mark.parametrize("after", [0.1, 0.6, 1.1, 1.6])
+def test_a_leader_is_succeeded_in_time_whenever_it_goes(after: float) -> None:
+    """2 s after it was told to stop, 15 s after it vanished."""
+
+    async def handed_over(world: World, name: str, limit: float) -> None:
+        await world.until(lambda: leader(world) not in {"", name}, "the other to lead", limit)
+
+    async def scenario(world: World) -> None:
+        await world.until(lambda: leader(world), "a leader")
+        for end, limit in ((Replica.terminate, 2.0), (Replica.kill, 15.0)):
+            await asyncio.sleep(20.0 + after)
+            name = leader(world)
+            end(next(replica for replica in world.replicas if replica.name == name))
+            await handed_over(world, name, limit)
 
     simulate(scenario, replicas=2)
 

@@ -85,7 +85,7 @@ class Draft:
         """Give up the gang's attempt and go on to the next."""
         self.charge(failure)
         self._bump([gang], SliceState.RESTARTING)
-        self.conditions.set(ConditionType.READY, False, "Restarting", "the next attempt has not started yet")
+        self._await_attempt()
         return self.plan()
 
     def renew(self, gangs: list[Gang]) -> Plan:
@@ -93,7 +93,7 @@ class Draft:
         message = "the spec or the operator's settings changed while the pods were being created"
         self._bump(gangs, SliceState.RESTARTING)
         self.conditions.set(ConditionType.RESTARTING, True, "TemplateChanged", message)
-        self.conditions.set(ConditionType.READY, False, "Restarting", message)
+        self._await_attempt()
         return self.plan()
 
     def suspend(self, active: list[Gang]) -> None:
@@ -162,6 +162,9 @@ class Draft:
     def _bump(self, gangs: Iterable[Gang], state: SliceState) -> None:
         self._bumped |= {index: state for gang in gangs for index in gang.slices}
 
+    def _await_attempt(self) -> None:
+        self.conditions.set(ConditionType.READY, False, "Restarting", "the next attempt has not started yet")
+
     def _clear(self, kind: ConditionType, reason: str) -> None:
         if self.conditions.is_true(kind):
             self.conditions.set(kind, False, reason)
@@ -178,6 +181,8 @@ class Draft:
             self.conditions.set(ConditionType.READY, True, "AllHostsReady", "all hosts are ready")
             self._observe_start()
             self.restarts = self.restarts.model_copy(update={"since_ready": 0})
+        elif self.conditions.is_true(ConditionType.RESTARTING):
+            self._await_attempt()
         elif all(gang.scheduled for gang in gangs):
             self.conditions.set(
                 ConditionType.READY, False, "Starting", "all hosts have nodes, not all are ready"
@@ -288,8 +293,8 @@ def describe(failure: Failure) -> str:
 
 
 def _without_counts(status: TPUJobStatus) -> TPUJobStatus:
-    """A status without what changes with every single host."""
-    slices = [s.model_copy(update={"ready": ""}) for s in status.slices]
+    """A status without what changes with every single host, and where the first one was put."""
+    slices = [s.model_copy(update={"ready": "", "node_pool": None}) for s in status.slices]
     return status.model_copy(update={"ready": "", "hosts": Hosts(), "slices": slices})
 
 

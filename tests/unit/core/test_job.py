@@ -87,6 +87,8 @@ class TestStart:
         the_world.nodes["node"] = msgspec.convert(
             {"metadata": {"name": "node", "labels": {"cloud.google.com/gke-nodepool": "pool-7"}}}, Node
         )
+        the_world.settle().set_pod("train-0-2", **STARTING)
+        assert the_world.plan().status_can_wait, "more news are to be expected"
         assert the_world.run().job.status.slices[0].node_pool == "pool-7"
 
     def test_nothing_is_written_when_nothing_has_changed(self) -> None:
@@ -197,6 +199,14 @@ class TestFailure:
         assert not plan.deletes
         assert the_world.job.status.phase == "Restarting"
         assert len(the_world.step().deletes) == 4
+
+    def test_nothing_is_written_while_old_pods_go(self) -> None:
+        the_world = world().run()
+        the_world.keep_deleted = True
+        self.fail(the_world, "train-0-2")
+        the_world.step()
+        assert the_world.step().status is None
+        assert the_world.condition("Ready") == "False/Restarting"
 
     def test_case_28_no_new_pod_before_the_last_old_one_is_gone(self) -> None:
         the_world = world().run()

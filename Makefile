@@ -57,6 +57,9 @@ faults: venv binaries ## The operator killed and cut off at every turn (long)
 e2e: venv binaries images ## Images, chart and jobs on real kubelets
 	@$(BIN)/pytest tests/e2e
 
+bench: venv binaries ## Compare the operator with the least possible and with its peers (ARGS="--help")
+	@$(BIN)/python -m tests.bench $(ARGS)
+
 soak: venv ## 20,000 lives of a simulated cluster (SEEDS=0-19999), hours
 	@SIM_SEED=$(SEEDS) $(BIN)/pytest -q --maxfail 20 tests/sim/test_sim.py
 
@@ -75,4 +78,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: help venv lock fmt check generate unit binaries cluster-test e2e soak test images devcluster-up devcluster-down demo
+.PHONY: help venv lock fmt check generate unit binaries cluster-test e2e bench soak test images devcluster-up devcluster-down demo

@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     load.set_defaults(run=_load)
 
     build = commands.add_parser("binaries", help="build binaries and print their directories")
-    build.add_argument("binary", nargs="*", help="names of binaries (default: all)")
+    build.add_argument("binary", nargs="*", help="names of binaries (default: all of a cluster)")
     build.set_defaults(run=_binaries)
     return parser
 
@@ -103,9 +103,13 @@ def _load(options: argparse.Namespace) -> None:
 
 
 def _binaries(options: argparse.Namespace) -> None:
-    paths = binaries.ensure(options.binary or binaries.tools())
+    paths = binaries.ensure(options.binary or [*filter(_of_a_cluster, binaries.tools())])
     for directory in dict.fromkeys(path.parent for path in paths.values()):
         print(directory)
+
+
+def _of_a_cluster(name: str) -> bool:
+    return name not in binaries.PEERS
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from pathlib import Path
 from hack.devcluster.state import CHECKOUT, DevClusterError
 
 TOOLS = CHECKOUT / "hack" / "tools"
+PEERS = ("jobset", "lws", "kuberay")
+"""Other operators, which benchmarks compare with. No cluster needs them."""
 _STRIP = "-s -w"
 _LOG_LINES = 20
 
@@ -80,6 +82,9 @@ def tools() -> dict[str, Tool]:
         "coredns": Tool("coredns", "github.com/coredns/coredns"),
         "helm": Tool("helm", "helm.sh/helm/v4/cmd/helm"),
         "kwok": Tool("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+        "jobset": Tool("jobset", "sigs.k8s.io/jobset"),
+        "lws": Tool("lws", "sigs.k8s.io/lws/cmd"),
+        "kuberay": Tool("kuberay", "github.com/ray-project/kuberay/ray-operator"),
     }
 
 

@@ -146,7 +146,8 @@ def _configuration() -> dict[str, Any]:
             "cidr": "10.128.0.0/12",
             "nodeIP": _IP,
             "nodePort": _PORT,
-            "nodeLeaseDurationSeconds": 40,
+            # Renewed every quarter of it: a thousand nodes would keep the API server busy with less.
+            "nodeLeaseDurationSeconds": 120,
             "nodeLeaseParallelism": 4,
             "nodePlayStageParallelism": 4,
             # Few at a time, the pods of a large job would start one after the other.

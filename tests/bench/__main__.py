@@ -1,0 +1,103 @@
+"""The benchmark: `python -m tests.bench`. See docs/benchmarks/README.md."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.bench import plot, report, scenarios
+from tests.bench.gangs import GANGS
+from tests.bench.lab import RATES, ROOT, Lab, gang_nodes
+from tests.bench.results import Results
+from tests.bench.subjects import Floor, Subject, TpuOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OUTPUT: Final = ROOT / "docs" / "benchmarks"
+SUBJECTS: Final[dict[str, type[Subject]]] = {each.name: each for each in (Floor, TpuOperator)}
+
+
+class Bench:
+    """One run of the program.
+
+    Args:
+        options: its command line.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._began = time.monotonic()
+        self._results = Results()
+
+    async def run(self) -> Results:
+        """Measure all that is asked for."""
+        lab = await Lab.open(gang_nodes())
+        try:
+            for rates in self._options.rates:
+                await lab.set_rates(rates)
+                for repetition in range(self._options.runs):
+                    for name in self._options.subjects:
+                        self._say(f"{rates} rates, run {repetition + 1}: {name}")
+                        await self._measure(lab, SUBJECTS[name](lab), rates)
+        finally:
+            await lab.close()
+        return self._results
+
+    async def _measure(self, lab: Lab, subject: Subject, rates: str) -> None:
+        await subject.start()
+        try:
+            for hosts in self._options.hosts:
+                gang = GANGS[hosts]
+                self._add(f"create-{hosts}", subject, rates, await scenarios.create(lab, subject, gang))
+                if hosts == self._options.restart:
+                    metrics = await scenarios.restart(lab, subject, gang)
+                    self._add(f"restart-{hosts}", subject, rates, metrics)
+                await scenarios.clear(lab, subject, gang)
+        finally:
+            await subject.stop()
+
+    def _add(self, scenario: str, subject: Subject, rates: str, metrics: scenarios.Metrics) -> None:
+        self._results.add(scenario, subject.name, rates, metrics)
+        self._say(f"  {scenario}: {metrics['ready']:.2f} s")
+
+    def _say(self, text: str) -> None:
+        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
+        sys.stderr.write(f"{minutes:3}:{seconds:02} {text}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark, or only write the report anew."""
+    options = _parser().parse_args(arguments)
+    path = options.output / "results.json"
+    results = Results.load(path)
+    if not options.report_only:
+        results = results.replace(asyncio.run(Bench(options).run()))
+        results.save(path)
+    generated = report.markdown(results)
+    readme = options.output / "README.md"
+    readme.write_text(report.insert(readme.read_text(), generated))
+    plot.draw(results, options.output / "ready.svg")
+    sys.stdout.write(generated)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    add = parser.add_argument
+    add("--subjects", nargs="+", choices=SUBJECTS, default=list(SUBJECTS), metavar="NAME", help="who")
+    add("--hosts", nargs="*", type=int, choices=GANGS, default=list(GANGS), help="sizes of gangs")
+    add("--restart", type=int, default=256, metavar="HOSTS", help="size of the gang that is restarted")
+    add("--rates", nargs="+", choices=RATES, default=["raised"], help="of controller manager and scheduler")
+    add("--runs", type=int, default=5, help="repetitions, each of all subjects (default: %(default)s)")
+    add("--output", type=Path, default=OUTPUT, help="directory of results.json, README.md and ready.svg")
+    add("--report-only", action="store_true", help="measure nothing; write the report of results.json anew")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -69,11 +69,12 @@ class Place:
     num_slices: int
     hosts_per_slice: int
     attempt: int
+    uid: str = ""
 
     @property
     def job(self) -> str:
-        """What all hosts of the job have in common, and no other job has."""
-        return f"{self.kind}/{self.namespace}/{self.name}"
+        """What all hosts of the job have in common, and no other job has, not even a later namesake."""
+        return f"{self.kind}/{self.namespace}/{self.name}/{self.uid}"
 
     @property
     def num_hosts(self) -> int:
@@ -272,6 +273,7 @@ def _place(reader: _Reader) -> Place:
         num_slices=num_slices,
         hosts_per_slice=hosts,
         attempt=reader.integer("TPU_OPERATOR_ATTEMPT", 0),
+        uid=reader.variables.get("TPU_OPERATOR_UID", ""),
     )
     reader.check(
         place.slice_index < num_slices,

@@ -52,7 +52,7 @@ class Member:
     """What a host says of itself.
 
     Attributes:
-        job: kind, namespace and name of the job.
+        job: kind, namespace, name and UID of the job.
         attempt: the attempt that it belongs to.
         slice_index: its slice.
         host: its index in the slice.
@@ -273,7 +273,7 @@ async def answer_request(gate: Optional[Gate], body: bytes) -> http.Response:
         value = json.loads(body)
         member = _parse_member(value["member"])
         stage, hold = value["stage"], float(value["hold"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         return http.json_response(400, {"error": f"not a request to join: {error!r}"})
     if stage not in STAGES or not 0 <= hold <= _HOLD_SECONDS:
         return http.json_response(400, {"error": f"unknown stage {stage!r}, or hold out of range"})

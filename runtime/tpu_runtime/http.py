@@ -74,6 +74,7 @@ class Server:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._connections: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Task[None]] = set()
         self._server: Optional[asyncio.AbstractServer] = None
         self.port = 0
 
@@ -93,29 +94,43 @@ class Server:
         """Stop listening and finish the answers that are under way, in at most five seconds."""
         if self._server is not None:
             self._server.close()
-        if self._connections:
-            await asyncio.wait(self._connections, timeout=_CLOSE_SECONDS)
+        if self._answering:
+            await asyncio.wait(self._answering, timeout=_CLOSE_SECONDS)
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         try:
-            with contextlib.suppress(OSError, EOFError, asyncio.TimeoutError):
-                await self._serve(reader, writer)
+            # asyncio complains about connections that end as cancelled.
+            with contextlib.suppress(OSError, EOFError, asyncio.TimeoutError, asyncio.CancelledError):
+                await self._serve(task, reader, writer)
         finally:
             self._connections.discard(task)
+            self._answering.discard(task)
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         request = await within(_READ_SECONDS, _read_request(reader))
+        self._answering.add(task)
         if isinstance(request, Response):
             response: Optional[Response] = request
         else:
-            response = await _unless_gone(self._handler(request), reader)
+            response = await _unless_gone(self._answer(request), reader)
         if response is not None:
             writer.write(_render(response))
             await within(_READ_SECONDS, writer.drain())
+
+    async def _answer(self, request: Request) -> Response:
+        try:
+            return await self._handler(request)
+        except Exception as error:  # noqa: BLE001 - the log is the user's program's, the fault the client's
+            return text(HTTPStatus.INTERNAL_SERVER_ERROR, f"no answer to this request: {error!r}")
 
 
 def _listen(port: int) -> socket.socket:

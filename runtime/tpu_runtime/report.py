@@ -179,10 +179,11 @@ def render(report: Report, variables: Mapping[str, str]) -> bytes:
         "localRank": report.local_rank,
         "time": round(report.time, 6),
         "error": _shorten(report.error, _ERROR_CHARACTERS),
-        "log": "",
     }
     if report.terminated:
         message["terminated"] = True
+    # Last, as a kubelet cuts the messages of a pod with many containers: 12 KiB have to do for all of them.
+    message["log"] = ""
     room = MAX_BYTES - len(_json(message))
     if room < 0:  # an error full of characters that JSON spells in six bytes or UTF-8 in four
         message["error"] = _last_that_fit(
@@ -199,7 +200,7 @@ def _index(variables: Mapping[str, str], name: str) -> Optional[int]:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
 def _size(text: str) -> int:
@@ -251,4 +252,5 @@ def leave(report: Report, variables: Mapping[str, str]) -> None:
 
 def say(text: str) -> None:
     """Tell people something, on stderr."""
-    write_all(2, "".join(f"tpu-launch: {line}\n" for line in text.splitlines()).encode())
+    lines = "".join(f"tpu-launch: {line}\n" for line in text.splitlines())
+    write_all(2, lines.encode(errors="backslashreplace"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
+
+LAST: Final = ',"log":'
+"""The last field; no JSON string holds this. Kubelets cut the messages of pods with many containers."""
 
 
 class Report(msgspec.Struct, rename="camel", frozen=True):
@@ -23,6 +26,10 @@ def read(message: str) -> Report | None:
     """The report in a container's termination message, None when that is something else."""
     if not message.startswith("{"):
         return None
+    return _decode(message) or _decode(message.partition(LAST)[0] + "}")
+
+
+def _decode(message: str) -> Report | None:
     try:
         return msgspec.json.decode(message, type=Report)
     except (msgspec.MsgspecError, RecursionError):

@@ -7,8 +7,11 @@ import pytest
 from tpu_operator.api import Launcher
 from tpu_operator.catalog import resolve
 from tpu_operator.core.environment import GangSpec, Place, tpu_environment
+from tpu_operator.core.report import read
 from tpu_operator.core.settings import PodSettings
 from tpu_runtime.environment import read_environment
+from tpu_runtime.output import Line
+from tpu_runtime.report import Report, render
 
 HEADLESS = {"name": "train", "subdomain": "train", "namespace": "ml", "uid": "1"}
 
@@ -37,8 +40,20 @@ def test_what_the_operator_sets_is_what_the_launcher_wants(
         for host in range(shape.hosts):
             place = Place(index, host, attempt=7, process_ports=tuple(range(8476, 8476 + processes)))
             read = read_environment(tpu_environment(gang, place, PodSettings("r", "l", emulate)))
-            assert (read.place.job, read.place.attempt) == ("TPUJob/ml/train", 7)
+            assert (read.place.job, read.place.attempt) == ("TPUJob/ml/train/1", 7)
             assert read.place.index == index * shape.hosts + host
             assert read.processes == processes
             if slices * shape.hosts > 1:
                 assert read.coordinator == ("train-0-0.train", 8090)
+
+
+@pytest.mark.parametrize("containers", [1, 2, 4, 8, 12])
+@pytest.mark.parametrize("terminated", [False, True])
+def test_a_report_is_read_although_the_kubelet_cuts_it(containers: int, terminated: bool) -> None:
+    log = [Line(0.0, f'step {number}: {{"loss": 1.5,"log":"x"}} é') for number in range(999)]
+    report = Report("OutOfMemory", 137, 1.5, "e" * 450, signal=9, log=log, terminated=terminated)
+    message = render(report, {})[: 12 * 1024 // containers]
+    found = read(message.decode(errors="replace"))
+    assert found is not None
+    assert (found.cause, found.time, found.signal) == ("OutOfMemory", 1.5, 9)
+    assert (found.error, found.terminated) == ("e" * 450, terminated)

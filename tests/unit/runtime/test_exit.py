@@ -31,6 +31,14 @@ def alive(pid: int) -> bool:
         return False
 
 
+def test_a_command_that_is_no_text(launch: Launch) -> None:
+    launcher = launch(variables(), os.fsdecode(b"/no/such/\xff"))
+    assert launcher.code() == 127
+    assert launcher.message is not None
+    assert launcher.message["error"].startswith("command not found: /no/such/?")
+    assert "/no/such/\\udcff" in launcher.stderr
+
+
 @pytest.mark.parametrize("code", [0, 3, 75])
 def test_the_users_exit_code_is_passed_through(launch: Launch, code: int) -> None:
     launcher = launch(variables(), "sh", "-c", f"exit {code}")

@@ -121,6 +121,20 @@ def test_a_coordinator_of_an_older_attempt_learns_it_from_its_visitors(launch: L
         assert launcher.code() == 0, launcher.stderr
 
 
+def test_a_host_of_a_deleted_job_of_the_same_name_does_not_meet_the_new_one(
+    launch: Launch, port: int
+) -> None:
+    old = gang(launch, port, range(1, 4), TPU_OPERATOR_UID="old", TPU_LAUNCH_GATE_TIMEOUT_SECONDS="2")
+    new = gang(launch, port, range(1), TPU_OPERATOR_UID="new")
+    for launcher in old:
+        assert launcher.code() == 69
+        assert "this is the gate of TPUJob/default/job/new, not of TPUJob/default/job/old" in refused(
+            launcher
+        )
+    for launcher in new + gang(launch, port, range(1, 4), TPU_OPERATOR_UID="new"):
+        assert launcher.code() == 0, launcher.stderr
+
+
 def test_the_time_out_names_who_is_missing(launch: Launch, port: int) -> None:
     [coordinator] = gang(launch, port, range(1), TPU_LAUNCH_GATE_TIMEOUT_SECONDS="0.2")
     assert coordinator.code() == 69
@@ -250,6 +264,7 @@ async def test_who_is_not_let_in(change: dict[str, Any], state: str, detail: str
         json.dumps({"stage": "arrived", "hold": 1, "member": asdict(MEMBER) | {"attempt": True}}).encode(),
         json.dumps({"stage": "arrived", "hold": 1, "member": asdict(MEMBER) | {"boot": None}}).encode(),
         json.dumps({"stage": "arrived", "hold": 999, "member": asdict(MEMBER)}).encode(),
+        json.dumps({"stage": "arrived", "hold": 10**400, "member": asdict(MEMBER)}).encode(),
         json.dumps({"stage": [], "hold": 1, "member": asdict(MEMBER)}).encode(),
     ],
 )

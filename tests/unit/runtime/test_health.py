@@ -84,6 +84,33 @@ async def test_a_body_comes_whole_however_it_is_cut(server: http.Server) -> None
     writer.close()
 
 
+async def test_idle_connections_neither_delay_the_end_nor_leave_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = http.Server(echo)
+    await server.start(0)
+    idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(20)]
+    async with asyncio.timeout(3):
+        await server.close()
+    for reader, writer in idle:
+        assert await reader.read() == b""
+        writer.close()
+    assert caplog.records == []
+
+
+async def test_a_request_that_the_handler_cannot_cope_with(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(_: http.Request) -> http.Response:
+        raise ZeroDivisionError("by whom?")
+
+    server = http.Server(fail)
+    await server.start(0)
+    answer = await exchange(server, b"GET / HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    assert b"by whom?" in answer
+    assert caplog.records == []
+    await server.close()
+
+
 async def test_who_hangs_up_is_forgotten(server: http.Server) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(b"GET / HT")

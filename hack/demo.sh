@@ -26,7 +26,12 @@ quietly() { # show the output of a command only if it fails
 use_tools() { # kubectl and helm of PATH, else the ones of the dev cluster
   local missing=()
   for tool in kubectl helm; do command -v "$tool" >/dev/null || missing+=("$tool"); done
-  [ ${#missing[@]} -eq 0 ] || PATH=$(python3 -m hack.devcluster binaries "${missing[@]}" | paste -sd:):$PATH
+  [ ${#missing[@]} -eq 0 ] || add_tools "${missing[@]}"
+}
+
+add_tools() { # NAME... of the dev cluster
+  TOOLS=$(python3 -m hack.devcluster binaries "$@" | paste -sd:)
+  PATH=$TOOLS:$PATH
 }
 
 load() { # TARGET, unless the dev cluster holds this very build
@@ -43,7 +48,7 @@ dev_cluster() {
   local exports
   exports=$(python3 -m hack.devcluster up --name "$NAME")
   eval "$exports" # KUBECONFIG
-  PATH=$(python3 -m hack.devcluster binaries kubectl helm | paste -sd:):$PATH
+  add_tools kubectl helm
   step "Building the images"
   hack/images.sh
   step "Loading the images into the nodes"
@@ -120,7 +125,7 @@ if [ "$PHASE" != Succeeded ]; then
 fi
 
 step "The job has succeeded. Look around:"
-[ -z "$OWN" ] || echo "  export KUBECONFIG=$KUBECONFIG PATH=${PATH%%:*}:\$PATH"
+[ -z "$OWN" ] || echo "  export KUBECONFIG=$KUBECONFIG PATH=$TOOLS:\$PATH"
 cat <<EOF
   kubectl describe tpujob $JOB
   kubectl get pods,services --selector tpu-operator.dev/job=$JOB

@@ -55,7 +55,9 @@ def setup_logging(level: str, log_format: str) -> None:
     plain = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     handler.setFormatter(_JsonFormatter() if log_format == "json" else plain)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    # Both speak of routine: kopf of handlers, aiohttp of every probe.
+    for name in ("kopf", "aiohttp.access"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 class App:

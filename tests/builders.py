@@ -12,10 +12,14 @@ import msgspec
 
 from tpu_operator.api import TPUJob, TPUJobSpec, TPUJobStatus
 from tpu_operator.core import job as job_module
+from tpu_operator.core.nodes import Nodes
+from tpu_operator.core.placement import Pools
 from tpu_operator.core.settings import PodSettings
 from tpu_operator.core.snapshot import JobSnapshot, Node, Pod, Service
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tpu_operator.core.plan import Delete, Manifest, Plan
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
@@ -81,6 +85,38 @@ STARTING: dict[str, Any] = {
 }
 
 
+def node(name: str, pool: str, *, ready: str = "True", **more: Any) -> Node:
+    """A host of a v5e 4x4 slice; `more` replaces whole fields: `taints`, `unschedulable`, `since`."""
+    labels = {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+        "cloud.google.com/gke-accelerator-count": "4",
+        "cloud.google.com/gke-nodepool": pool,
+    }
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": stamp(more.get("since", NOW))}
+    wire = {
+        "metadata": {"name": name, "labels": labels | more.get("labels", {})},
+        "spec": {"taints": more.get("taints", []), "unschedulable": more.get("unschedulable", False)},
+        "status": {"conditions": [condition], "allocatable": {"google.com/tpu": more.get("chips", "4")}},
+    }
+    return msgspec.json.decode(json.dumps(wire), type=Node)
+
+
+def node_pool(name: str, hosts: int = 4, **more: Any) -> dict[str, Node]:
+    """The nodes of a pool, named after it."""
+    return {f"{name}-{i}": node(f"{name}-{i}", name, **more) for i in range(hosts)}
+
+
+def pools_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> Pools:
+    """Node pools as they follow from nodes and pods."""
+    pools = Pools()
+    for item in nodes:
+        pools.put_node(item)
+    for pod in pods:
+        pools.put_pod(pod)
+    return pools
+
+
 @dataclass
 class World:
     """A tiny cluster around one job: carries plans out to the letter, and nothing else.
@@ -93,6 +129,10 @@ class World:
     pods: dict[str, Pod] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
+    nodes_version: int = -1
+    """How new the copy of the nodes is; -1 when nothing is known of nodes that are not in it."""
+    others: list[Pod] = field(default_factory=list)
+    """Pods of other jobs."""
     events: list[str] = field(default_factory=list)
     refusal: str = ""
     quota: int | None = None
@@ -104,8 +144,13 @@ class World:
     """Pods made so far, for their UIDs."""
 
     def plan(self) -> Plan:
-        snapshot = JobSnapshot(self.job, dict(self.pods), dict(self.services), dict(self.nodes), self.refusal)
-        return job_module.plan(snapshot, self.now, SETTINGS)
+        return job_module.plan(self.snapshot(), self.now, SETTINGS)
+
+    def snapshot(self) -> JobSnapshot:
+        """What the controller would show to a decision."""
+        nodes = Nodes(dict(self.nodes), self.nodes_version)
+        pools = pools_of(self.nodes.values(), [*self.pods.values(), *self.others])
+        return JobSnapshot(self.job, dict(self.pods), dict(self.services), nodes, self.refusal, pools)
 
     def step(self) -> Plan:
         """One pass: decide, and carry out."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY
 
-from tpu_operator.controllers.job import JobController, node_informer
+from tpu_operator.controllers.cluster import ClusterState
+from tpu_operator.controllers.job import JobController
 from tpu_operator.controllers.jobmetrics import JobMetrics
 from tpu_operator.core.names import FIELD_MANAGER
 from tpu_operator.engine import metrics
@@ -49,11 +50,11 @@ class Runner:
         identity = f"{settings.identity}_{uuid.uuid4().hex[:8]}"
         self._elector = Elector(api, settings.own_namespace, FIELD_MANAGER, identity, clock)
         api.write_time = self._elector.left
-        nodes = node_informer(api)
+        cluster = ClusterState(api, settings.node_lost_after)
         # A queue each: a controller knows nothing of the keys of another's namespace.
         queues = {namespace: WorkQueue(namespace) for namespace in settings.namespaces or ("",)}
         self._controllers = [
-            (JobController(api, queue, settings.pods, nodes, namespace), queue)
+            (JobController(api, queue, settings.pods, cluster, namespace), queue)
             for namespace, queue in queues.items()
         ]
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+NODE_LOST_AFTER: Final = 60.0
 SILENT_AFTER: Final = 150.0
 """Seconds; the server says something on every watch once a minute, and one without a word is renewed."""
 
@@ -49,6 +50,9 @@ class Settings:
     workers: int
     """Objects that are worked on at a time."""
 
+    node_lost_after: float = NODE_LOST_AFTER
+    """Seconds for which a node may be out of touch before its pods count as lost."""
+
     silent_after: float = SILENT_AFTER
     """Seconds without a word on a watch, after which `/healthz` fails."""
 
@@ -75,6 +79,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--log-format", choices=["json", "text"], default="text")
     add("--workers", type=int, default=32, help="objects that are worked on at a time")
     add(
+        "--node-lost-after",
+        type=float,
+        default=NODE_LOST_AFTER,
+        metavar="SECONDS",
+        help="pods of a node that is out of touch for so long are lost",
+    )
+    add(
         "--silent-after",
         type=float,
         default=SILENT_AFTER,
@@ -100,6 +111,7 @@ def from_arguments(arguments: argparse.Namespace) -> Settings:
         log_level=arguments.log_level,
         log_format=arguments.log_format,
         workers=arguments.workers,
+        node_lost_after=arguments.node_lost_after,
         silent_after=arguments.silent_after,
     )
 

@@ -46,11 +46,13 @@ class Gang:
         """All that the job comes down to, without an owner; pods come last."""
         wire = self.manifest
         wire["metadata"] |= {"uid": "bench", "generation": 1, "resourceVersion": "1"}
-        plan = job.plan(JobSnapshot(TPUJob.parse(wire), {}, {}, {}), datetime.now(UTC), SETTINGS)
+        plan = job.plan(JobSnapshot(TPUJob.parse(wire), {}, {}), datetime.now(UTC), SETTINGS)
         made = [dict(child) for child in (*plan.applies, *plan.creates)]
         for child in made:
             # The garbage collector deletes what belongs to an object that is not there.
             del child["metadata"]["ownerReferences"]
+            # The operator chooses node pools where there are any, and so does the floor, in choosing none.
+            child["spec"].pop("affinity", None)
         return sorted(made, key=lambda child: child["kind"] == "Pod")
 
     @property

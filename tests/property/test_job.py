@@ -18,7 +18,7 @@ from tpu_operator.api import Condition, TPUJobStatus
 from tpu_operator.core import restart
 from tpu_operator.core.conditions import Conditions, job_phase
 from tpu_operator.core.jobview import JobView, observe
-from tpu_operator.core.snapshot import JobSnapshot, Node, Pod
+from tpu_operator.core.snapshot import Node, Pod
 
 if TYPE_CHECKING:
     from tpu_operator.core.plan import Plan
@@ -40,8 +40,7 @@ class Checked(World):
     """A world that holds every decision to what it promises."""
 
     def view(self) -> JobView:
-        snapshot = JobSnapshot(self.job, dict(self.pods), dict(self.services), dict(self.nodes), self.refusal)
-        return observe(snapshot, self.now)
+        return observe(self.snapshot(), self.now)
 
     def ours(self) -> dict[str, Pod]:
         return {name: pod for name, pod in self.pods.items() if pod.metadata.owner_uid == UID}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.sim.server import Change, Key, Object, Stored
     from tests.sim.world import World
 
+CPU_NODE = "cpu"
 POOL = "cloud.google.com/gke-nodepool"
 SLICE_ID = f"{jobs.PREFIX}slice-id"
 
@@ -25,14 +26,24 @@ def add_pool(world: World, name: str, topology: str) -> None:
 
 
 def add_node(world: World, name: str, pool: str, topology: str) -> None:
-    """One machine of a pool."""
+    """One machine of a pool, or one without chips."""
+    if not pool:
+        world.server.create(
+            "nodes", {"metadata": {"name": name, "labels": {}}, "status": _up(world)}, "cloud"
+        )
+        return
     labels = {
         POOL: pool,
         "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
         "cloud.google.com/gke-tpu-topology": topology,
         "cloud.google.com/gke-accelerator-count": "4",
     }
-    world.server.create("nodes", {"metadata": {"name": name, "labels": labels}}, "cloud")
+    status = _up(world) | {"allocatable": {"google.com/tpu": "4"}}
+    world.server.create("nodes", {"metadata": {"name": name, "labels": labels}, "status": status}, "cloud")
+
+
+def _up(world: World) -> Object:
+    return {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": world.stamp()}]}
 
 
 class Scheduler:
@@ -43,6 +54,7 @@ class Scheduler:
         self._server = world.server
         self._kubelets = kubelets
         self._rng = world.rng("scheduler")
+        add_node(world, CPU_NODE, "", "")
         world.server.listeners.append(self._on_change)
 
     def _on_change(self, change: Change) -> None:
@@ -77,7 +89,7 @@ class Scheduler:
         """A node for the pod, or nothing."""
         wanted = pod.body["spec"].get("nodeSelector")
         if not wanted:
-            return "cpu"
+            return CPU_NODE
         bound = [p for p in self._server.all("pods") if p.body["spec"].get("nodeName") and not finished(p)]
         taken = {p.body["spec"]["nodeName"] for p in bound} | self._kubelets.down
         free = [
@@ -163,7 +175,7 @@ class Misfortunes:
 
     async def lose_node(self) -> None:
         """A node is not heard of any more; it comes back, or its pods are evicted, or it is replaced."""
-        nodes = [n for n in self._server.all("nodes") if n.key[1] not in self._kubelets.down]
+        nodes = [n for n in self._server.all("nodes") if n.labels and n.key[1] not in self._kubelets.down]
         if not nodes:
             return
         node = self._rng.choice(nodes)
@@ -172,9 +184,10 @@ class Misfortunes:
         self._kubelets.down.add(name)
         self._disturb(name)
         await asyncio.sleep(self._rng.uniform(0.5, 30.0))
+        self._set_ready(node, "Unknown")
         for pod in self._on(name):
             self._kubelets.set_ready(pod.key, pod.meta["uid"], "False", "nodes")
-        await asyncio.sleep(self._rng.uniform(0.5, 30.0))
+        await asyncio.sleep(self._rng.choice([self._rng.uniform(0.5, 30.0), 90.0]))
         fate = self._rng.choice(["returns", "evicts", "replaced"])
         if fate != "returns":
             self._evict(name, "DeletionByTaintManager")
@@ -182,9 +195,14 @@ class Misfortunes:
         if fate == "replaced":
             await self._replace(node)
         self._kubelets.down.discard(name)
+        self._set_ready(node, "True")
         self._disturb(name)
         for pod in self._on(name):
             self._kubelets.set_ready(pod.key, pod.meta["uid"], "True")
+
+    def _set_ready(self, node: Stored, status: str) -> None:
+        stamp = self._world.stamp()
+        self._server.update("nodes", node.key, "nodes", lambda b: set_condition(b, "Ready", status, stamp))
 
     async def _replace(self, node: Stored) -> None:
         """The machine is gone for good; the pod garbage collector removes what was on it."""

@@ -10,23 +10,21 @@ from tpu_operator.api import API_VERSION, TPUJob, TPUJobStatus
 from tpu_operator.core import job, names
 from tpu_operator.core.jobstatus import refused
 from tpu_operator.core.plan import Event, Plan
-from tpu_operator.core.snapshot import Custom, JobSnapshot, Node, Pod, Service
+from tpu_operator.core.snapshot import Custom, JobSnapshot, Pod, Service
 from tpu_operator.engine.applier import Target
 from tpu_operator.engine.events import Regarding
 from tpu_operator.engine.informer import Informer
-from tpu_operator.engine.resources import NODES, PODS, SERVICES, TPUJOBS
+from tpu_operator.engine.resources import PODS, SERVICES, TPUJOBS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from tpu_operator.controllers.cluster import ClusterState
     from tpu_operator.core.settings import PodSettings
     from tpu_operator.engine.client import ApiServer
     from tpu_operator.engine.informer import Key
     from tpu_operator.engine.queue import WorkQueue
-
-CLUSTER: Key = ("", "")
-"""Index key of cluster-scoped objects."""
 
 
 class JobController:
@@ -36,7 +34,7 @@ class JobController:
         api: where to read.
         queue: gets the keys of jobs of which something has changed.
         settings: the installation's choices.
-        nodes: the nodes, shared by all controllers.
+        cluster: the nodes, shared by all controllers.
         namespace: only this namespace; empty for all.
     """
 
@@ -47,7 +45,7 @@ class JobController:
         api: ApiServer,
         queue: WorkQueue,
         settings: PodSettings,
-        nodes: Informer[Node],
+        cluster: ClusterState,
         namespace: str = "",
     ) -> None:
         self._settings = settings
@@ -56,25 +54,46 @@ class JobController:
         self.services = Informer(
             api, SERVICES, Service, namespace=namespace, selector=names.LABEL_JOB, index=job_of
         )
-        self.nodes = nodes
+        self._cluster = cluster
+        self._pending: set[Key] = set()
         self.informers: Mapping[str, Informer[Any]] = {
             "TPUJob": self.jobs,
             "Pod": self.pods,
             "Service": self.services,
-            "Node": nodes,
+            "Node": cluster.nodes,
         }
-        self.jobs.listen(lambda item: queue.add((item.metadata.namespace, item.metadata.name)))
+        self._queue = queue
+        self.jobs.listen(self._on_job)
         self.pods.listen(lambda item: _add(queue, job_of(item)))
         self.services.listen(lambda item: _add(queue, job_of(item)))
+        cluster.follow(self.pods)
+        cluster.listen(self._on_node)
 
     def all_keys(self) -> list[Key]:
         """All jobs."""
         return self.jobs.keys()
 
+    def _on_job(self, item: Custom) -> None:
+        key = (item.metadata.namespace, item.metadata.name)
+        if item.status.get("pending"):
+            self._pending.add(key)
+        else:
+            self._pending.discard(key)
+        self._queue.add(key)
+
+    def _on_node(self, jobs: set[str]) -> None:
+        """A node has changed: a matter for the jobs on it, and for those that wait for nodes."""
+        keys = {(namespace, name) for job in jobs for namespace, _, name in [job.partition("/")]}
+        for key in keys | self._pending:
+            if self.jobs.get(key):
+                self._queue.add(key)
+
     def decide(self, key: Key, now: datetime, refusal: str) -> tuple[Target, Plan] | None:
         """The plan for a job, or None when it is gone."""
         custom = self.jobs.get(key)
         if custom is None:
+            self._pending.discard(key)
+            self._cluster.claim(key, ())
             return None
         meta = custom.metadata
         regarding = Regarding(API_VERSION, self.kind, meta.namespace, meta.name, meta.uid)
@@ -92,15 +111,13 @@ class JobController:
             job=decoded,
             pods=dict(self.pods.of(key)),
             services=dict(self.services.of(key)),
-            nodes=self.nodes.of(CLUSTER),
+            nodes=self._cluster.view(),
             refusal=refusal,
+            pools=self._cluster.pools,
         )
-        return target, job.plan(snapshot, now, self._settings)
-
-
-def node_informer(api: ApiServer) -> Informer[Node]:
-    """The nodes of the cluster."""
-    return Informer(api, NODES, Node, index=lambda _: CLUSTER)
+        plan = job.plan(snapshot, now, self._settings)
+        self._cluster.claim(key, () if refusal else plan.creates)
+        return target, plan
 
 
 def job_of(item: Pod | Service) -> Key | None:

@@ -19,6 +19,7 @@ from tpu_operator.core.report import read
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tpu_operator.core.nodes import Loss
     from tpu_operator.core.report import Report
     from tpu_operator.core.snapshot import ContainerStatus, Pod, Terminated
 
@@ -96,6 +97,29 @@ def missing(pod_name: str, slice_index: int | None, host: int | None, attempt: i
         host=host,
         message=f"pod {pod_name} was deleted",
         time=now,
+    )
+
+
+def node_lost(pod: Pod, loss: Loss) -> Failure:
+    """The failure of a pod whose node is lost."""
+    return _outside(pod, Cause.NODE_LOST, loss.message, loss.time)
+
+
+def misplaced(pod: Pod, message: str, now: datetime) -> Failure:
+    """The failure of a pod that is apart from the others of its slice."""
+    return _outside(pod, Cause.PLACEMENT_MISMATCH, message, now)
+
+
+def _outside(pod: Pod, cause: Cause, message: str, time: datetime) -> Failure:
+    """A failure that the pod itself says nothing of."""
+    return Failure(
+        cause=cause,
+        attempt=pod.attempt,
+        pod=pod.name,
+        slice=whole(pod.metadata.labels.get(names.LABEL_SLICE)),
+        host=whole(pod.metadata.labels.get(names.LABEL_HOST)),
+        message=message,
+        time=time,
     )
 
 

@@ -15,9 +15,9 @@ from tpu_operator.catalog import CatalogError
 from tpu_operator.core import failures, pending, restart
 from tpu_operator.core.jobstatus import Draft, describe, refused
 from tpu_operator.core.jobview import JobView, observe
+from tpu_operator.core.missing import LEFT_TO_SCHEDULER, missing_pods, template_faults
 from tpu_operator.core.objects import services
 from tpu_operator.core.objects.pods import PodFactory, owner_reference
-from tpu_operator.core.objects.template import problem
 from tpu_operator.core.plan import Delete, Plan
 from tpu_operator.core.slicegroup import deletes
 
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from tpu_operator.api import Failure, TPUJob
+    from tpu_operator.api import Failure
     from tpu_operator.core.plan import Manifest
     from tpu_operator.core.settings import PodSettings
     from tpu_operator.core.slicegroup import Gang
     from tpu_operator.core.snapshot import JobSnapshot
 
+NO_ROOM: Final = "the node pool that was chosen has no room after all; the scheduler looks for another"
+CHANGED: Final = "the spec or the operator's settings changed while the pods were being created"
 MANAGER: Final = "tpu-operator.dev/tpu-operator"
 """Value of `spec.managedBy` that means us; so does leaving it out."""
 
@@ -61,10 +63,10 @@ def _finished(view: JobView) -> Plan:
     running = [pod for pod in view.pods if not pod.finished]
     ttl, ended = view.job.spec.ttl_seconds_after_finished, view.ended
     if ttl is None or ended is None:
-        return Plan(deletes=deletes(running))
+        return Plan(deletes=deletes(running, view.losses))
     left = (ended + timedelta(seconds=ttl) - view.now).total_seconds()
     if left > 0:
-        return Plan(deletes=deletes(running), requeue_after=left)
+        return Plan(deletes=deletes(running, view.losses), requeue_after=left)
     meta = view.job.metadata
     return Plan(deletes=(Delete("TPUJob", meta.namespace, meta.name, meta.uid),))
 
@@ -97,7 +99,7 @@ def _suspend(view: JobView, draft: Draft) -> Plan | None:
     draft.suspend(active)
     if active:
         return draft.plan()
-    return draft.plan(deletes=deletes(view.stale))
+    return draft.plan(deletes=deletes(view.stale, view.losses))
 
 
 def _failure(view: JobView, draft: Draft) -> Plan | None:
@@ -168,7 +170,7 @@ def _fail(view: JobView, draft: Draft, found: Failure, why: str) -> Plan:
     left = min(left, window.total_seconds())
     if running and left > 0:
         draft.requeue(left)
-        return draft.plan(deletes=deletes(running))
+        return draft.plan(deletes=deletes(running, view.losses))
     return draft.fail(why, _why(view, found, why))
 
 
@@ -181,46 +183,37 @@ def _why(view: JobView, found: Failure, why: str) -> str:
 
 def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     """Make what is missing, remove what is left over, and say how far things are."""
-    factory = PodFactory(view.job, view.spec, settings)
-    if mixed := [gang for gang in view.gangs if gang.mixed(factory.revision)]:
-        return draft.renew(mixed)
     applies, creates = _service(view)
-    wait = restart.pause(draft.restarts, view.now)
     draft.requeue(pending.stuck_in(view.stale, view.now))
     draft.requeue(pending.late_in(view.current, view.now))
+    draft.requeue(view.until_lost)
+    if faults := template_faults(view.job):
+        draft.progress(faults, [], None)
+        return draft.plan(applies=applies, deletes=deletes(view.stale, view.losses), creates=creates)
+    factory = PodFactory(view.job, view.spec, settings)
+    if plan := _renew(view, draft, factory):
+        return plan
+    wait = restart.pause(draft.restarts, view.now)
     draft.requeue(wait or None)
     held = view.surplus or view.strangers or wait
     gangs = () if held else [gang for gang in view.gangs if not gang.stale]
-    pods, conflicts, overrides = _pods(view.job, factory, gangs)
-    draft.progress(conflicts, overrides, _hold(view, factory))
-    return draft.plan(applies=applies, deletes=deletes(view.stale), creates=(*creates, *pods))
+    missing = missing_pods(view, factory, gangs)
+    draft.progress(missing.conflicts, missing.overrides, _hold(view, factory))
+    return draft.plan(
+        applies=applies, deletes=deletes(view.stale, view.losses), creates=(*creates, *missing.pods)
+    )
 
 
-def _pods(
-    job: TPUJob, factory: PodFactory, gangs: Iterable[Gang]
-) -> tuple[list[Manifest], list[str], list[str]]:
-    """The pods that the gangs lack, what stands against making them, and which variables users have set.
-
-    Pods are made together or not at all, so that the first conflict is the last.
-    """
-    templates = {"spec.template": job.spec.template, "spec.head": job.spec.head}
-    faults = [fault for field, template in templates.items() if (fault := problem(template, field))]
-    if faults:
-        return [], faults, []
-    pods: list[Manifest] = []
-    overrides: set[str] = set()
-    for gang in gangs:
-        for member in gang.absent:
-            built = (
-                factory.head(gang.attempt)
-                if member.slice_index is None or member.host is None
-                else factory.worker(member.slice_index, member.host, gang.attempt)
-            )
-            if built.conflicts:
-                return [], list(built.conflicts), []
-            pods.append(built.manifest)
-            overrides.update(built.overrides)
-    return pods, [], sorted(overrides)
+def _renew(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:
+    """Start an attempt anew whose pods cannot be completed, or not where they are."""
+    if mixed := [gang for gang in view.gangs if gang.mixed(factory.revision)]:
+        return draft.renew(mixed, "TemplateChanged", CHANGED)
+    if not factory.chooses_pools:
+        return None
+    if refused := [gang for gang in view.gangs if pending.pinned_in_vain(gang.current, view.now)]:
+        return draft.renew(refused, LEFT_TO_SCHEDULER, NO_ROOM)
+    draft.requeue(pending.patience(view.pods, view.now))
+    return None
 
 
 def _service(view: JobView) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
@@ -243,7 +236,7 @@ def _hold(view: JobView, factory: PodFactory) -> pending.Hold | None:
         or pending.foreign_pods(view.strangers)
         or pending.waiting_for_old(view.stale, view.now)
         or pending.not_started(current)
-        or pending.unschedulable(current, view.snapshot.nodes, factory.node_selector())
+        or pending.unschedulable(current, view.snapshot, factory.demand)
         or pending.gated(current)
         or pending.neglected(current, view.now)
     )

@@ -88,11 +88,10 @@ class Draft:
         self._await_attempt()
         return self.plan()
 
-    def renew(self, gangs: list[Gang]) -> Plan:
+    def renew(self, gangs: list[Gang], reason: str, message: str) -> Plan:
         """Go on to the gangs' next attempt, as pods would be made differently now; nothing is charged."""
-        message = "the spec or the operator's settings changed while the pods were being created"
         self._bump(gangs, SliceState.RESTARTING)
-        self.conditions.set(ConditionType.RESTARTING, True, "TemplateChanged", message)
+        self.conditions.set(ConditionType.RESTARTING, True, reason, message)
         self._await_attempt()
         return self.plan()
 
@@ -240,7 +239,12 @@ class Draft:
         if index in self._bumped:
             state = self._bumped[index]
             return SliceStatus(
-                index=index, attempt=gang.attempt + 1, state=state, ready=f"0/{hosts}", last_failure=failure
+                index=index,
+                attempt=gang.attempt + 1,
+                state=state,
+                ready=f"0/{hosts}",
+                node_pool=old.node_pool,
+                last_failure=failure,
             )
         pods = gang.by_slice[index]
         ready = hosts if index in gang.done else sum(pod.ready or gang.is_done(pod) for pod in pods)
@@ -251,7 +255,7 @@ class Draft:
             attempt=gang.attempt,
             state=self._final or state,
             ready=f"{ready}/{hosts}",
-            node_pool=pending.node_pool(pods, self._view.snapshot.nodes) or old.node_pool,
+            node_pool=pending.node_pool(pods, self._view.snapshot.nodes.by_name) or old.node_pool,
             last_failure=failure,
         )
 

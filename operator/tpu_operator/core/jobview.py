@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -12,10 +13,11 @@ from tpu_operator.core.environment import GangSpec
 from tpu_operator.core.slicegroup import Gang, Member, workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from tpu_operator.api import Failure, TPUJob, TPUJobStatus
+    from tpu_operator.core.nodes import Loss
     from tpu_operator.core.snapshot import JobSnapshot, Pod
 
 GATE_SECONDS: Final = 24 * 3600
@@ -34,6 +36,8 @@ class JobView:
         gangs: the gangs that restart as one: all slices together, or each of them, and the head.
         strangers: pods with names that we need and owners that we are not.
         surplus: pods of ours for which the spec, changed while the job was suspended, has no place any more.
+        losses: by pod, the nodes that are lost.
+        until_lost: seconds until another node of the job's may count as lost, None if all are well.
     """
 
     snapshot: JobSnapshot
@@ -42,6 +46,8 @@ class JobView:
     gangs: tuple[Gang, ...]
     strangers: tuple[Pod, ...]
     surplus: tuple[Pod, ...]
+    losses: Mapping[str, Loss]
+    until_lost: float | None
 
     @property
     def job(self) -> TPUJob:
@@ -99,10 +105,14 @@ class JobView:
         last = self.status.last_failure
         return last if last and last.attempt == gang.attempt and gang.has_member(last.pod) else None
 
+    def restarting_for(self, reason: str) -> bool:
+        """Whether that is why a restart is under way."""
+        why = (ConditionType.RESTARTING, "True", reason)
+        return any((c.type, c.status, c.reason) == why for c in self.status.conditions)
+
     def restarted(self, failure: Failure) -> Gang | None:
         """The gang that is being restarted because of that failure, if one is."""
-        why = (ConditionType.RESTARTING, "True", failure.cause)
-        if not any((c.type, c.status, c.reason) == why for c in self.status.conditions):
+        if not self.restarting_for(failure.cause):
             return None
         gangs = (g for g in self.gangs if g.attempt == failure.attempt + 1 and g.has_member(failure.pod))
         return next(gangs, None)
@@ -117,11 +127,16 @@ def observe(snapshot: JobSnapshot, now: datetime) -> JobView:
     job = snapshot.job
     spec = gang_spec(job)
     ours = {name: pod for name, pod in snapshot.pods.items() if pod.metadata.owner_uid == job.metadata.uid}
-    gangs = tuple(_gang(job, members, ours, now) for members in _memberships(job, spec))
+    running = [pod for pod in ours.values() if not pod.finished]
+    losses = {pod.name: loss for pod in running if (loss := snapshot.nodes.loss(pod, now))}
+    waits = [left for pod in running if (left := snapshot.nodes.until_lost(pod, now)) and left > 0]
+    gangs = tuple(_gang(snapshot, members, ours, now, losses) for members in _memberships(job, spec))
     wanted = {member.name for gang in gangs for member in gang.members}
     strangers = [pod for name, pod in snapshot.pods.items() if name in wanted and name not in ours]
     surplus = [pod for name, pod in ours.items() if name not in wanted]
-    return JobView(snapshot, now, spec, gangs, tuple(strangers), tuple(surplus))
+    return JobView(
+        snapshot, now, spec, gangs, tuple(strangers), tuple(surplus), losses, min(waits, default=None)
+    )
 
 
 def gang_spec(job: TPUJob) -> GangSpec:
@@ -165,7 +180,14 @@ def _memberships(job: TPUJob, spec: GangSpec) -> list[tuple[Member, ...]]:
     return [workers(name, range(spec.num_slices), hosts) + head]
 
 
-def _gang(job: TPUJob, members: tuple[Member, ...], ours: dict[str, Pod], now: datetime) -> Gang:
+def _gang(
+    snapshot: JobSnapshot,
+    members: tuple[Member, ...],
+    ours: Mapping[str, Pod],
+    now: datetime,
+    losses: Mapping[str, Loss],
+) -> Gang:
+    job = snapshot.job
     pods = {member.name: ours[member.name] for member in members if member.name in ours}
     slices = {member.slice_index for member in members}
     recorded = [s for s in job.status.slices if s.index in slices]
@@ -181,7 +203,30 @@ def _gang(job: TPUJob, members: tuple[Member, ...], ours: dict[str, Pod], now: d
         started=bool(recorded) and started,
         done=frozenset(s.index for s in recorded if s.state == SliceState.SUCCEEDED),
         ignored=frozenset(_ignored(job, pods.values(), now)),
+        faults={
+            **_misplaced(snapshot, pods.values(), attempt, now),
+            **{name: failures.node_lost(pod, losses[name]) for name, pod in pods.items() if name in losses},
+        },
     )
+
+
+def _misplaced(snapshot: JobSnapshot, pods: Iterable[Pod], attempt: int, now: datetime) -> dict[str, Failure]:
+    """Failures of slices that are spread over several node pools: no chip reaches all the others there."""
+    if snapshot.job.spec.scheduling.placement != "Exclusive":
+        return {}
+    pools: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
+    for pod in pods:
+        node, index = snapshot.nodes.of(pod), pod.metadata.labels.get(names.LABEL_SLICE)
+        if node is not None and index is not None and pod.attempt == attempt:
+            pools[index].setdefault(node.pool, pod)
+    found = {}
+    for index, by_pool in pools.items():
+        if len(by_pool) > 1:
+            where = ", ".join(sorted(pool or "(none)" for pool in by_pool))
+            last = max(by_pool.values(), key=lambda pod: pod.name)
+            message = f"slice {index} is spread over the node pools {where}"
+            found[last.name] = failures.misplaced(last, message, now)
+    return found
 
 
 def _ignored(job: TPUJob, pods: Iterable[Pod], now: datetime) -> Iterable[str]:

@@ -54,6 +54,11 @@ def slice_name(job: str, slice_index: int) -> str:
     return f"{job}-{slice_index}"
 
 
+def slice_id(job_uid: str, slice_index: int) -> str:
+    """Value of the label `slice-id`."""
+    return f"{job_uid}-{slice_index}"
+
+
 def dns_name(pod: str, subdomain: str) -> str:
     """Name by which pods of the same namespace reach a pod through the headless Service."""
     return f"{pod}.{subdomain}"

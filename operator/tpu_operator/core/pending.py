@@ -10,10 +10,11 @@ from tpu_operator.api import BlockedReason
 from tpu_operator.core import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from tpu_operator.core.snapshot import Node, Pod
+    from tpu_operator.core.placement import Demand
+    from tpu_operator.core.snapshot import JobSnapshot, Node, Pod, PodCondition
 
 PULL_ERRORS: Final = (
     "ErrImagePull",
@@ -38,6 +39,10 @@ STUCK_AFTER: Final = timedelta(seconds=30)
 """How long past its grace period a pod may take to go before it is called stuck."""
 LATE_AFTER: Final = timedelta(seconds=60)
 """How long scheduler and kubelet may take to begin with a pod before somebody is told."""
+PATIENCE: Final = timedelta(seconds=15)
+"""How long the scheduler may look for room in the node pool that was chosen for a pod."""
+SHOWN: Final = 3
+"""Things of a kind that a message names."""
 QUOTE: Final = 1024
 """Characters of what others say that are passed on: some registries answer with whole web pages."""
 
@@ -146,21 +151,75 @@ def _scheduling(pod: Pod) -> str | None:
     return condition.reason if condition else None
 
 
-def unschedulable(pods: Iterable[Pod], nodes: Mapping[str, Node], selector: Mapping[str, str]) -> Hold | None:
-    """Pods for which the scheduler finds no node, and whether the cluster has any of the kind at all."""
-    waiting = [
-        (pod, condition)
-        for pod in pods
-        if (condition := pod.condition("PodScheduled")) and condition.reason == "Unschedulable"
-    ]
+def pinned_in_vain(pods: Iterable[Pod], now: datetime) -> bool:
+    """Whether the scheduler has found no room for a pod in the node pool that was chosen for it."""
+    return any(left <= 0 for left in _patience(pods, now))
+
+
+def patience(pods: Iterable[Pod], now: datetime) -> float | None:
+    """Seconds until the next pod will have waited too long for its node pool; None if none does."""
+    return min((left for left in _patience(pods, now) if left > 0), default=None)
+
+
+def _patience(pods: Iterable[Pod], now: datetime) -> Iterable[float]:
+    for pod in pods:
+        if pod.spec.node_selector.pool and (condition := _unscheduled(pod)):
+            since = condition.last_transition_time or now
+            yield (since + PATIENCE - now).total_seconds()
+
+
+def _unscheduled(pod: Pod) -> PodCondition | None:
+    """What the scheduler says of a pod that it finds no node for."""
+    condition = pod.condition("PodScheduled")
+    if condition is None or (condition.status, condition.reason) != ("False", "Unschedulable"):
+        return None
+    return condition
+
+
+def unschedulable(pods: Iterable[Pod], snapshot: JobSnapshot, demand: Demand) -> Hold | None:
+    """Pods for which the scheduler finds no node, and the nearest reason in the cluster's nodes."""
+    waiting = [(pod, condition) for pod in pods if (condition := _unscheduled(pod))]
     if not waiting:
         return None
+    nodes = snapshot.nodes.by_name.values()
+    return _no_nodes(nodes, demand) or _in_use(snapshot, demand) or _unexplained(waiting)
+
+
+def _no_nodes(nodes: Iterable[Node], demand: Demand) -> Hold | None:
+    """The first label by which the cluster has no nodes of the kind, and what it has instead."""
+    left = [node.metadata.labels for node in nodes]
+    asked: list[str] = []
+    for key, value in demand.selector.items():
+        have = sorted({labels[key] for labels in left if key in labels})
+        left = [labels for labels in left if labels.get(key) == value]
+        if not left:
+            among = f" with {', '.join(asked)}" if asked else ""
+            instead = f"; there are nodes with {', '.join(have[:SHOWN])}" if have else ""
+            return Hold(BlockedReason.NO_MATCHING_NODES, f"no node{among} has {key}={value}{instead}")
+        asked.append(f"{key.rpartition('/')[2]}={value}")
+    return None
+
+
+def _in_use(snapshot: JobSnapshot, demand: Demand) -> Hold | None:
+    """The slices that hold the node pools that would fit."""
+    pools, mine = snapshot.pools, f"{snapshot.job.metadata.namespace}/{snapshot.job.metadata.name}"
+    fitting = [pool for pool in pools.of(demand.selector) if any(map(demand.suits, pools.nodes(pool)))]
+    held = {pool: sorted({tenant.job for tenant in pools.tenants(pool)} - {mine}) for pool in fitting}
+    if not any(held.values()):
+        return None
+    suiting = [node for pool in fitting for node in pools.nodes(pool) if demand.suits(node)]
+    free = sum(not pools.tenants_on(node.metadata.name) for node in suiting)
+    shown = [f"{pool} by {', '.join(jobs)}" for pool, jobs in held.items() if jobs]
+    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+    return Hold(
+        BlockedReason.CAPACITY_IN_USE,
+        f"{free} of {len(suiting)} hosts of the kind are free, {demand.hosts} in one node pool are needed; "
+        f"held are {'; '.join(shown[:SHOWN])}{more}",
+    )
+
+
+def _unexplained(waiting: Sequence[tuple[Pod, PodCondition]]) -> Hold:
     pod, condition = waiting[0]
-    if not any(selector.items() <= node.metadata.labels.items() for node in nodes.values()):
-        wanted = ", ".join(
-            f"{key.removeprefix('cloud.google.com/')}={value}" for key, value in selector.items()
-        )
-        return Hold(BlockedReason.NO_MATCHING_NODES, f"no node has the labels {wanted}")
     return Hold(
         BlockedReason.UNSCHEDULABLE,
         f"{len(waiting)} pods wait for nodes; the scheduler says of {pod.name}: {condition.message[:QUOTE]}",

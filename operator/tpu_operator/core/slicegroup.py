@@ -8,7 +8,7 @@ something from which the next pass goes on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from tpu_operator.core import failures, names
 from tpu_operator.core.plan import Delete
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
     from datetime import datetime
 
     from tpu_operator.api import Failure
@@ -56,6 +56,7 @@ class Gang:
             gone was taken away, before that it only has not been made.
         done: slices of which it is on record that all hosts have succeeded; their pods may go.
         ignored: names of failed pods that the failure policy leaves alone.
+        faults: by pod, failures that show in its node alone.
     """
 
     members: tuple[Member, ...]
@@ -64,6 +65,7 @@ class Gang:
     started: bool
     done: frozenset[int] = frozenset()
     ignored: frozenset[str] = frozenset()
+    faults: Mapping[str, Failure] = field(default_factory=dict)
 
     @cached_property
     def slices(self) -> tuple[int, ...]:
@@ -134,7 +136,7 @@ class Gang:
 
     def failures(self, now: datetime) -> list[Failure]:
         """All failures of this attempt that can be seen."""
-        seen = [failure for pod in self.current if (failure := failures.failure_of(pod, now))]
+        seen = [failure for pod in self.current if (failure := self._failure(pod, now))]
         if not self.started:
             return seen
         gone = [failures.missing(m.name, m.slice_index, m.host, self.attempt, now) for m in self.absent]
@@ -143,14 +145,30 @@ class Gang:
     def reported(self, attempt: int, now: datetime) -> list[Failure]:
         """Failures of an attempt for which something else than a plain deletion is to blame."""
         pods = [pod for pod in self.pods.values() if pod.attempt == attempt]
-        found = [failure for pod in pods if (failure := failures.failure_of(pod, now))]
+        found = [failure for pod in pods if (failure := self._failure(pod, now))]
         return [failure for failure in found if failure.cause != Cause.POD_DELETED]
 
+    def _failure(self, pod: Pod, now: datetime) -> Failure | None:
+        """What the pod says itself goes before what its node says, unless it was only taken away."""
+        told = failures.failure_of(pod, now)
+        fault = self.faults.get(pod.name)
+        return fault if fault and (told is None or told.cause == Cause.POD_DELETED) else told
 
-def deletes(pods: Iterable[Pod]) -> tuple[Delete, ...]:
-    """Deletions of those pods that have not been asked to go yet."""
+
+def deletes(pods: Iterable[Pod], unreachable: Container[str] = ()) -> tuple[Delete, ...]:
+    """Deletions of those pods that have not been asked to go yet.
+
+    Args:
+        pods: the pods.
+        unreachable: names of pods on nodes that are lost: nobody there can confirm that they have ended, so
+            their objects go at once.
+    """
     return tuple(
-        Delete("Pod", pod.metadata.namespace, pod.name, pod.metadata.uid) for pod in pods if not pod.deleting
+        Delete(
+            "Pod", pod.metadata.namespace, pod.name, pod.metadata.uid, 0 if pod.name in unreachable else None
+        )
+        for pod in pods
+        if not pod.deleting or (pod.name in unreachable and pod.metadata.deletion_grace_period_seconds)
     )
 
 

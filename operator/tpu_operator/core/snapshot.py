@@ -6,14 +6,16 @@ drops the rest, which is what keeps memory flat with ten thousand pods.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from tpu_operator.core import names
+from tpu_operator.core.nodes import Nodes
 from tpu_operator.core.numbers import whole
+from tpu_operator.core.placement import Pools
 from tpu_operator.core.report import read
 
 if TYPE_CHECKING:
@@ -117,10 +119,17 @@ class Container(View, frozen=True):
     name: str
 
 
+class NodeSelector(View, frozen=True):
+    """The part of a node selector that decisions read."""
+
+    pool: str = msgspec.field(default="", name=names.NODE_POOL)
+
+
 class PodSpec(View, frozen=True):
     """The part of PodSpec that decisions read."""
 
     node_name: str = ""
+    node_selector: NodeSelector = NodeSelector()
     containers: list[Container] = msgspec.field(default_factory=list)
 
 
@@ -245,10 +254,65 @@ class Service(View, frozen=True):
     spec: ServiceSpec = ServiceSpec()
 
 
+class Taint(View, frozen=True):
+    """What keeps pods off a node."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(View, frozen=True):
+    """The part of NodeSpec that decisions read."""
+
+    taints: list[Taint] = msgspec.field(default_factory=list)
+    unschedulable: bool = False
+
+
+class NodeCondition(View, frozen=True):
+    """A condition of a node."""
+
+    type: str
+    status: str = "Unknown"
+    last_heartbeat_time: datetime | None = None
+    last_transition_time: datetime | None = None
+
+
+class Allocatable(View, frozen=True):
+    """What pods may use of a node."""
+
+    chips: str = msgspec.field(default="0", name=names.TPU_RESOURCE)
+
+
+class NodeStatus(View, frozen=True):
+    """The part of NodeStatus that decisions read."""
+
+    conditions: list[NodeCondition] = msgspec.field(default_factory=list)
+    allocatable: Allocatable = Allocatable()
+
+
 class Node(View, frozen=True):
-    """A node: its labels are all that decisions read so far."""
+    """A machine."""
 
     metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def pool(self) -> str:
+        """The node pool that it belongs to, empty when it has none."""
+        return self.metadata.labels.get(names.NODE_POOL, "")
+
+    @property
+    def ready(self) -> NodeCondition:
+        """Its Ready condition; one of status Unknown while its kubelet has not said anything."""
+        unknown = NodeCondition("Ready")
+        return next((c for c in self.status.conditions if c.type == "Ready"), unknown)
+
+    @property
+    def chips(self) -> int:
+        """Chips that pods may ask for; a node is of no use before its device plugin has counted them."""
+        return whole(self.status.allocatable.chips) or 0
 
 
 class Custom(View, frozen=True):
@@ -267,12 +331,14 @@ class JobSnapshot:
         job: the TPUJob.
         pods: every pod with the job's label in its namespace, by name, whoever owns it.
         services: Services with the job's label, by name.
-        nodes: nodes by name, for the pools that the slices run in.
+        nodes: the nodes.
+        pools: node pools and who holds them.
         refusal: what the API server said when it last refused to create a child, empty when it did not.
     """
 
     job: TPUJob
     pods: Mapping[str, Pod]
     services: Mapping[str, Service]
-    nodes: Mapping[str, Node]
+    nodes: Nodes = field(default_factory=Nodes)
     refusal: str = ""
+    pools: Pools = field(default_factory=Pools)

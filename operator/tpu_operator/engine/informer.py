@@ -110,6 +110,9 @@ class Informer(Generic[T]):
         namespace: only this namespace; empty for all.
         selector: only objects with these labels.
         index: maps an object to the key of what it belongs to.
+
+    Attributes:
+        seen: resource version that the copy has reached; -1 before the first.
     """
 
     def __init__(
@@ -132,7 +135,7 @@ class Informer(Generic[T]):
         self._index: defaultdict[Key, dict[str, T]] = defaultdict(dict)
         self._listeners: list[Callable[[T], None]] = []
         self._version = ""
-        self._seen = 0
+        self.seen = -1
         self._heard = self._tried = asyncio.get_running_loop().time()
         self._stood = False
         self._round: asyncio.Task[None] | None = None
@@ -162,7 +165,7 @@ class Informer(Generic[T]):
 
     def has_seen(self, version: int) -> bool:
         """Whether the copy is at least as new as a resource version of one of its objects."""
-        return self._seen >= version
+        return self.seen >= version
 
     def age(self) -> float:
         """Seconds since the server last said anything."""
@@ -330,7 +333,7 @@ class Informer(Generic[T]):
     def _see(self, version: str) -> None:
         # Since Kubernetes 1.35 (KEP-5504) the versions of one resource may be compared as numbers.
         if version.isdecimal():
-            self._seen = max(self._seen, int(version))
+            self.seen = max(self.seen, int(version))
 
     def _hear(self) -> None:
         self._heard = asyncio.get_running_loop().time()

@@ -8,13 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import NOW, STARTING, World, decode_pod, job, stamp
+from tests.builders import NOW, RUNNING, STARTING, World, decode_pod, job, node_pool, stamp
 from tpu_operator.api import BlockedReason
 from tpu_operator.core import pending
+from tpu_operator.core.placement import Demand
 from tpu_operator.core.snapshot import Node, Pod
 
+ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
+OTHERS = "gke-tpu-accelerator=tpu-v5-lite-podslice"
 SELECTOR = {
-    "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+    ACCELERATOR: "tpu-v5-lite-podslice",
     "cloud.google.com/gke-tpu-topology": "4x4",
 }
 UNSCHEDULABLE: dict[str, Any] = {
@@ -37,12 +40,19 @@ def pod(name: str = "train-0-0", node: str = "", gone_at: float | None = None, *
     return decode_pod({"metadata": metadata, "spec": {"nodeName": node}}, **status)
 
 
-def node(name: str = "n", **labels: str) -> Node:
+def plain_node(name: str = "n", **labels: str) -> Node:
     return msgspec.convert({"metadata": {"name": name, "labels": labels}}, Node)
 
 
 def tpu_nodes(**more: str) -> dict[str, Node]:
-    return {"n": node("n", **SELECTOR, **more)}
+    return {"n": plain_node("n", **SELECTOR, **more)}
+
+
+def tenant(slice_id: str, node: str, job_name: str) -> Pod:
+    """A pod of another job."""
+    labels = {"tpu-operator.dev/slice-id": slice_id, "tpu-operator.dev/job": job_name}
+    metadata = {"name": f"{job_name}-0-0", "namespace": "default", "labels": labels}
+    return decode_pod({"metadata": metadata, "spec": {"nodeName": node}}, **RUNNING)
 
 
 class TestImages:
@@ -131,23 +141,58 @@ class TestNeglected:
         assert len(the_world.job.status.message or "") <= 32768
 
 
+def hold(pods: list[Pod], nodes: dict[str, Node], others: list[Pod] | None = None) -> pending.Hold | None:
+    """What is told of pods of a job of 4 hosts."""
+    the_world = World(job(), nodes=nodes, others=others or [], pods={pod.name: pod for pod in pods})
+    chips = {"cloud.google.com/gke-accelerator-count": "4"}
+    demand = Demand(SELECTOR | chips, [], hosts=4, chips=4)
+    return pending.unschedulable(pods, the_world.snapshot(), demand)
+
+
 class TestScheduling:
-    def test_no_node_of_the_kind(self) -> None:
-        hold = pending.unschedulable([pod(**UNSCHEDULABLE)], {"cpu": node("cpu")}, SELECTOR)
-        assert hold is not None
-        assert hold.reason == "NoMatchingNodes"
-        assert hold.message == (
-            "no node has the labels gke-tpu-accelerator=tpu-v5-lite-podslice, gke-tpu-topology=4x4"
-        )
+    @pytest.mark.parametrize(
+        ("labels", "message"),
+        [
+            ({}, f"no node has {ACCELERATOR}=tpu-v5-lite-podslice"),
+            (
+                {ACCELERATOR: "tpu-v6e-slice"},
+                f"no node has {ACCELERATOR}=tpu-v5-lite-podslice; there are nodes with tpu-v6e-slice",
+            ),
+            (
+                SELECTOR | {"cloud.google.com/gke-tpu-topology": "2x4"},
+                f"no node with {OTHERS} has cloud.google.com/gke-tpu-topology=4x4; there are nodes with 2x4",
+            ),
+        ],
+    )
+    def test_the_label_that_no_node_has(self, labels: dict[str, str], message: str) -> None:
+        told = hold([pod(**UNSCHEDULABLE)], {"n": plain_node("n", **labels)})
+        assert told == pending.Hold(BlockedReason.NO_MATCHING_NODES, message)
 
     def test_the_scheduler_is_quoted(self) -> None:
         pods = [pod(**STARTING), pod("train-0-1", **UNSCHEDULABLE), pod("train-0-2", **UNSCHEDULABLE)]
-        hold = pending.unschedulable(pods, tpu_nodes(), SELECTOR)
-        assert hold is not None
-        assert hold.reason == "Unschedulable"
-        assert (
-            hold.message == "2 pods wait for nodes; the scheduler says of train-0-1: 0/9 nodes are available"
+        told = hold(pods, node_pool("a", unschedulable=True))
+        assert told is not None
+        assert told.reason == "Unschedulable"
+        assert told.message == (
+            "2 pods wait for nodes; the scheduler says of train-0-1: 0/9 nodes are available"
         )
+
+    def test_who_holds_the_node_pools(self) -> None:
+        nodes = node_pool("a") | node_pool("b") | node_pool("c", ready="Unknown")
+        told = hold(
+            [pod(**UNSCHEDULABLE)], nodes, [tenant("x-0", "a-1", "big"), tenant("y-0", "b-0", "other")]
+        )
+        assert told == pending.Hold(
+            BlockedReason.CAPACITY_IN_USE,
+            "6 of 8 hosts of the kind are free, 4 in one node pool are needed; "
+            "held are a by default/big; b by default/other",
+        )
+
+    def test_not_all_who_hold_node_pools_are_named(self) -> None:
+        nodes = {name: node for i in range(5) for name, node in node_pool(f"p{i}").items()}
+        told = hold([pod(**UNSCHEDULABLE)], nodes, [tenant(f"x-{i}", f"p{i}-0", f"j{i}") for i in range(5)])
+        assert told is not None
+        assert told.message.endswith("p0 by default/j0; p1 by default/j1; p2 by default/j2 and 2 more")
 
     @pytest.mark.parametrize(
         "condition",
@@ -158,7 +203,7 @@ class TestScheduling:
         ],
     )
     def test_pods_that_the_scheduler_has_not_given_up(self, condition: dict[str, str]) -> None:
-        assert pending.unschedulable([pod(conditions=[condition])], {}, SELECTOR) is None
+        assert hold([pod(conditions=[condition])], {}) is None
 
 
 class TestOldPods:
@@ -228,9 +273,9 @@ class TestNodePool:
     def test_the_pool_of_all_pods_that_have_a_node(self, pools: list[str], found: str | None) -> None:
         """`-` is a node without the label, the empty string no node."""
         nodes = {
-            "on-a": node("on-a", **{"cloud.google.com/gke-nodepool": "a"}),
-            "on-b": node("on-b", **{"cloud.google.com/gke-nodepool": "b"}),
-            "on--": node("on--"),
+            "on-a": plain_node("on-a", **{"cloud.google.com/gke-nodepool": "a"}),
+            "on-b": plain_node("on-b", **{"cloud.google.com/gke-nodepool": "b"}),
+            "on--": plain_node("on--"),
         }
         assert pending.node_pool([pod(node=f"on-{p}" if p else "") for p in pools], nodes) == found
 
@@ -253,7 +298,7 @@ def test_the_first_thing_that_a_person_can_do_something_about_is_told() -> None:
         "cloud.google.com/gke-tpu-topology": "4x4",
         "cloud.google.com/gke-accelerator-count": "4",
     }
-    the_world.nodes["n"] = node("n", **labels)
+    the_world.nodes["n"] = plain_node("n", **labels)
     assert the_world.settle().condition("Blocked") == "True/Unschedulable"
     the_world.all_pods(**STARTING)
     assert the_world.settle().condition("Blocked") == "False/NotBlocked"
@@ -268,7 +313,7 @@ def test_how_long_it_has_waited_is_for_one_reason() -> None:
     labels = {**SELECTOR, "cloud.google.com/gke-accelerator-count": "4"}
     the_world.settle()
     assert the_world.job.status.pending == first
-    the_world.nodes["n"] = node("n", **labels)
+    the_world.nodes["n"] = plain_node("n", **labels)
     the_world.settle()
     second = the_world.job.status.pending
     assert first is not None

@@ -13,6 +13,7 @@ from tpu_operator.core import names
 from tpu_operator.core.environment import GangSpec, Place, overridden, tpu_environment, with_defaults
 from tpu_operator.core.numbers import whole
 from tpu_operator.core.objects.merge import merge
+from tpu_operator.core.placement import Demand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 LAUNCHER_DIR: Final = "/tpu-operator"
 LAUNCHER_FILE: Final = "/usr/local/share/tpu-operator/tpu-launch.pyz"
+TOLERATION: Final = {"key": names.TPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
 MAX_VARIABLE: Final = 128 * 1024
 LAST_WORDS: Final = 5
 """Seconds of a pod's grace period in which the launcher kills what is left and writes its report."""
@@ -58,15 +60,15 @@ class PodFactory:
     gang: GangSpec
     settings: PodSettings
 
-    def worker(self, slice_index: int, host: int, attempt: int) -> BuiltPod:
-        """The pod of one host."""
+    def worker(self, slice_index: int, host: int, attempt: int, pool: str = "") -> BuiltPod:
+        """The pod of one host, in a certain node pool, or wherever the scheduler puts its slice."""
         name = names.worker_name(self.job.metadata.name, slice_index, host)
         labels = self._labels(names.WORKER, attempt) | {
             names.LABEL_SLICE: str(slice_index),
             names.LABEL_HOST: str(host),
             names.LABEL_SLICE_ID: self._slice_id(slice_index),
         }
-        base = self._pod(name, labels, self._worker_spec(slice_index))
+        base = self._pod(name, labels, self._worker_spec(slice_index, pool))
         pod = merge(base, _template(self.job.spec.template))
         place = Place(slice_index, host, attempt)
         _add_dns(pod["spec"])
@@ -139,12 +141,12 @@ class PodFactory:
             "spec": common | spec,
         }
 
-    def _worker_spec(self, slice_index: int) -> Manifest:
+    def _worker_spec(self, slice_index: int, pool: str) -> Manifest:
         scheduling = self.job.spec.scheduling
         spec: Manifest = {
             "automountServiceAccountToken": False,
-            "nodeSelector": self.node_selector(),
-            "tolerations": [{"key": names.TPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}],
+            "nodeSelector": self.node_selector() | ({names.NODE_POOL: pool} if pool else {}),
+            "tolerations": [TOLERATION],
             "containers": [self._main_container()],
             "volumes": [
                 {"name": "dshm", "emptyDir": {"medium": "Memory"}},
@@ -153,12 +155,34 @@ class PodFactory:
         }
         if scheduling.priority_class_name:
             spec["priorityClassName"] = scheduling.priority_class_name
-        if scheduling.placement == "Exclusive" and self.gang.shape.hosts > 1:
+        if self.exclusive and not pool:
             spec["affinity"] = self._affinity(slice_index)
         if self._foreign_image():
             self._add_launcher(spec)
         self._add_compile_cache(spec)
         return spec
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether each slice needs a node pool of its own."""
+        return self.job.spec.scheduling.placement == "Exclusive" and self.gang.shape.hosts > 1
+
+    @property
+    def chooses_pools(self) -> bool:
+        """Whether slices get node pools of our choice, as far as there are any; the user's choice stands."""
+        return self.exclusive and names.NODE_POOL not in self.demand.selector
+
+    @cached_property
+    def demand(self) -> Demand:
+        """What a slice needs of its node pool, the user's own wishes included."""
+        spec = _template(self.job.spec.template).get("spec", {})
+        chosen = {key: value for key, value in (spec.get("nodeSelector") or {}).items() if value is not None}
+        return Demand(
+            selector=self.node_selector() | chosen,
+            tolerations=[TOLERATION, *(spec.get("tolerations") or [])],
+            hosts=self.gang.shape.hosts,
+            chips=self.gang.shape.chips_per_host,
+        )
 
     def node_selector(self) -> dict[str, str]:
         """Labels of the nodes that the workers need."""
@@ -258,7 +282,7 @@ class PodFactory:
         }
 
     def _slice_id(self, slice_index: int) -> str:
-        return f"{self.job.metadata.uid}-{slice_index}"
+        return names.slice_id(self.job.metadata.uid, slice_index)
 
     def _add_environment(self, spec: Manifest, place: Place) -> tuple[str, ...]:
         """Give every TPU container its variables; returns those that the user has set otherwise."""

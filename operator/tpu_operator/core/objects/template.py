@@ -52,6 +52,13 @@ class _Container(_Part):
     volume_mounts: list[_Mount] | None = None
 
 
+class _Toleration(_Part):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
 class _Terms(_Part):
     required_during_scheduling_ignored_during_execution: list[Any] | None = None
 
@@ -65,7 +72,7 @@ class _Spec(_Part):
     containers: list[_Container] = []
     init_containers: list[_Container] | None = None
     volumes: list[_Named] | None = None
-    tolerations: list[Any] | None = None
+    tolerations: list[_Toleration] | None = None
     node_selector: dict[str, str | None] | None = None
     affinity: _Affinity | None = None
     host_network: bool | None = None

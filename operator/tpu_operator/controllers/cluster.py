@@ -1,0 +1,93 @@
+"""What all controllers share of the cluster: its nodes, and which slices hold which node pools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tpu_operator.core import names
+from tpu_operator.core.nodes import Nodes
+from tpu_operator.core.placement import Pools, Tenant
+from tpu_operator.core.snapshot import Node
+from tpu_operator.engine.informer import Informer
+from tpu_operator.engine.resources import NODES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tpu_operator.core.plan import Manifest
+    from tpu_operator.core.snapshot import Pod
+    from tpu_operator.engine.client import ApiServer
+    from tpu_operator.engine.informer import Key
+
+EVERY: Key = ("", "")
+"""Index key of cluster-scoped objects."""
+
+
+class ClusterState:
+    """Nodes and node pools.
+
+    Args:
+        api: where to read.
+        node_lost_after: seconds for which a node may be out of touch before it counts as lost.
+    """
+
+    def __init__(self, api: ApiServer, node_lost_after: float) -> None:
+        self.nodes = Informer(api, NODES, Node, index=lambda _: EVERY)
+        self.pools = Pools()
+        self._node_lost_after = node_lost_after
+        self._digests: dict[str, tuple[Any, ...]] = {}
+        self._listeners: list[Callable[[set[str]], None]] = []
+        self.nodes.listen(self._on_node)
+
+    def listen(self, listener: Callable[[set[str]], None]) -> None:
+        """Call `listener` when a node changes, with the jobs on it, as `namespace/name`."""
+        self._listeners.append(listener)
+
+    def follow(self, pods: Informer[Pod]) -> None:
+        """Keep track of where pods are."""
+        pods.listen(lambda pod: self._on_pod(pods, pod))
+
+    def view(self) -> Nodes:
+        """The nodes as decisions see them."""
+        return Nodes(self.nodes.of(EVERY), self.nodes.seen, self._node_lost_after)
+
+    def claim(self, job: Key, creates: Iterable[Manifest]) -> None:
+        """Hold node pools for the pods that a job is about to get, until it is decided about again."""
+        job_name = "/".join(job)
+        claims = {}
+        for manifest in creates:
+            pool = manifest["spec"].get("nodeSelector", {}).get(names.NODE_POOL)
+            slice_id = manifest["metadata"]["labels"].get(names.LABEL_SLICE_ID)
+            if pool and slice_id:
+                claims[pool] = Tenant(slice_id, job_name)
+        self.pools.claim(job, claims)
+
+    def _on_node(self, node: Node) -> None:
+        name = node.metadata.name
+        now = self.nodes.get(("", name))
+        digest = _digest(now) if now else ()
+        if self._digests.get(name, ()) == digest:
+            return
+        if now:
+            self._digests[name] = digest
+            self.pools.put_node(now)
+        else:
+            del self._digests[name]
+            self.pools.drop_node(name)
+        jobs = {tenant.job for tenant in self.pools.tenants_on(name)}
+        for listener in self._listeners:
+            listener(jobs)
+
+    def _on_pod(self, pods: Informer[Pod], pod: Pod) -> None:
+        key = (pod.metadata.namespace, pod.metadata.name)
+        now = pods.get(key)
+        if now:
+            self.pools.put_pod(now)
+        else:
+            self.pools.drop_pod(key)
+
+
+def _digest(node: Node) -> tuple[Any, ...]:
+    """All of a node that decisions read, apart from the times of its heartbeats."""
+    ready = node.ready
+    return node.metadata.labels, ready.status, ready.last_transition_time, node.spec, node.chips

@@ -1,0 +1,85 @@
+"""The pods that a job lacks: where they go, and how they look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+from tpu_operator.core import names, placement
+from tpu_operator.core.objects.template import problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tpu_operator.api import TPUJob
+    from tpu_operator.core.jobview import JobView
+    from tpu_operator.core.objects.pods import PodFactory
+    from tpu_operator.core.plan import Manifest
+    from tpu_operator.core.slicegroup import Gang
+
+LEFT_TO_SCHEDULER: Final = "NodePoolUnavailable"
+"""Reason of an attempt for which no node pools are chosen, since the last choice did not work out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Pods to make.
+
+    Attributes:
+        pods: their manifests.
+        conflicts: what stands against making them; there are no pods then.
+        overrides: variables of ours that the user has set differently; the user's values stand.
+    """
+
+    pods: Sequence[Manifest] = ()
+    conflicts: list[str] = field(default_factory=list)
+    overrides: list[str] = field(default_factory=list)
+
+
+def template_faults(job: TPUJob) -> list[str]:
+    """Faults of form in a job's templates, from which then nothing can be made."""
+    templates = {"spec.template": job.spec.template, "spec.head": job.spec.head}
+    return [fault for name, template in templates.items() if (fault := problem(template, name))]
+
+
+def missing_pods(view: JobView, factory: PodFactory, gangs: Sequence[Gang]) -> Missing:
+    """The pods that these gangs lack.
+
+    They are made together or not at all, so that the first conflict is the last.
+    """
+    pods: list[Manifest] = []
+    overrides: set[str] = set()
+    pools = _pools(view, factory, gangs)
+    for gang in gangs:
+        for member in gang.absent:
+            if member.slice_index is None or member.host is None:
+                built = factory.head(gang.attempt)
+            else:
+                pool = pools.get(member.slice_index, "")
+                built = factory.worker(member.slice_index, member.host, gang.attempt, pool)
+            if built.conflicts:
+                return Missing(conflicts=list(built.conflicts))
+            pods.append(built.manifest)
+            overrides.update(built.overrides)
+    return Missing(pods, [], sorted(overrides))
+
+
+def _pools(view: JobView, factory: PodFactory, gangs: Iterable[Gang]) -> Mapping[int, str]:
+    """Node pools of slices that lack pods; those that are not named are left to the scheduler."""
+    if not factory.chooses_pools:
+        return {}
+    known: dict[int, str] = {}
+    wanted: dict[str, int] = {}
+    for gang in gangs:
+        for index in {m.slice_index for m in gang.absent if m.slice_index is not None}:
+            if pods := gang.by_slice[index]:
+                known[index] = pods[0].spec.node_selector.pool
+            else:
+                wanted[names.slice_id(view.job.metadata.uid, index)] = index
+    if wanted and not view.restarting_for(LEFT_TO_SCHEDULER):
+        homes = {s.index: s.node_pool for s in view.status.slices}
+        slices = {slice_id: homes.get(index) for slice_id, index in sorted(wanted.items(), key=itemgetter(1))}
+        chosen = placement.choose(view.snapshot.pools, factory.demand, slices)
+        known |= {wanted[slice_id]: pool for slice_id, pool in chosen.items()}
+    return known

@@ -1,0 +1,223 @@
+"""Which node pool each slice goes to, decided before its pods are made.
+
+A slice works only inside one node pool, whose chips are wired to each other. Choosing the pool here costs
+one node selector. Leaving it to the scheduler costs affinity between all pods, by which it places a fifth
+of the pods in the same time (facts of JobSet's issue 174); that is done only where no pool is free, so that
+the autoscaler makes one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tpu_operator.core import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tpu_operator.core.snapshot import Node, Pod, Taint
+
+Key = tuple[str, str]
+"""Namespace and name."""
+Shape = tuple[str | None, ...]
+
+
+class Tenant(NamedTuple):
+    """A slice that holds a pool, or a head on one of its nodes.
+
+    Attributes:
+        slice_id: value of the label of its pods; empty for a head.
+        job: namespace and name of its job, for people.
+    """
+
+    slice_id: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the slices of a job need of a pool.
+
+    Attributes:
+        selector: labels of its nodes.
+        tolerations: of the pods.
+        hosts: nodes for each slice.
+        chips: chips of each node.
+    """
+
+    selector: Mapping[str, str]
+    tolerations: Sequence[Mapping[str, Any]]
+    hosts: int
+    chips: int
+
+    def suits(self, node: Node) -> bool:
+        """Whether a pod could go to the node if nothing else were on it."""
+        return (
+            self.selector.items() <= node.metadata.labels.items()
+            and node.ready.status == "True"
+            and not node.spec.unschedulable
+            and node.chips >= self.chips
+            and all(_tolerated(taint, self.tolerations) for taint in node.spec.taints)
+        )
+
+
+class Pools:
+    """Node pools with TPUs and their tenants, kept up to date object by object."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, dict[str, Node]] = {}
+        self._pool_of: dict[str, str] = {}
+        self._shapes: defaultdict[Shape, dict[str, None]] = defaultdict(dict)
+        self._seats: dict[Key, tuple[str, str, Tenant]] = {}
+        self._on_node: defaultdict[str, Counter[Tenant]] = defaultdict(Counter)
+        self._tenants: defaultdict[str, Counter[Tenant]] = defaultdict(Counter)
+        self._claims: dict[Key, Mapping[str, Tenant]] = {}
+        self._claimed: defaultdict[str, Counter[Tenant]] = defaultdict(Counter)
+
+    def put_node(self, node: Node) -> None:
+        """Take a node in, or what has become of it."""
+        name = node.metadata.name
+        if self._pool_of.get(name, "") != node.pool:
+            self.drop_node(name)
+        if not node.pool:
+            return
+        if name not in self._pool_of:
+            self._pool_of[name] = node.pool
+            self._tenants[node.pool].update(_slices(self._on_node.get(name)))
+        self._nodes.setdefault(node.pool, {})[name] = node
+        self._shapes[_shape(node.metadata.labels)][node.pool] = None
+
+    def drop_node(self, name: str) -> None:
+        """Forget a node."""
+        pool = self._pool_of.pop(name, "")
+        if not pool:
+            return
+        _take(self._tenants, pool, _slices(self._on_node.get(name)))
+        del self._nodes[pool][name]
+        if not self._nodes[pool]:
+            del self._nodes[pool]
+            for pools in self._shapes.values():
+                pools.pop(pool, None)
+
+    def put_pod(self, pod: Pod) -> None:
+        """Take a pod in, or what has become of it: it holds its node until it has finished or is gone."""
+        meta = pod.metadata
+        key = (meta.namespace, meta.name)
+        if pod.finished:
+            self.drop_pod(key)
+            return
+        tenant = Tenant(
+            meta.labels.get(names.LABEL_SLICE_ID, ""),
+            f"{meta.namespace}/{meta.labels.get(names.LABEL_JOB, '')}",
+        )
+        seat = (pod.spec.node_name, pod.spec.node_selector.pool, tenant)
+        if self._seats.get(key) == seat:
+            return
+        self.drop_pod(key)
+        self._seats[key] = seat
+        node, pinned, _ = seat
+        if node:
+            self._on_node[node][tenant] += 1
+        pool = self._pool_of.get(node, "") if node else pinned
+        if pool and tenant.slice_id:
+            self._tenants[pool][tenant] += 1
+
+    def drop_pod(self, key: Key) -> None:
+        """Forget a pod."""
+        seat = self._seats.pop(key, None)
+        if seat is None:
+            return
+        node, pinned, tenant = seat
+        if node:
+            _take(self._on_node, node, Counter([tenant]))
+        pool = self._pool_of.get(node, "") if node else pinned
+        if pool and tenant.slice_id:
+            _take(self._tenants, pool, Counter([tenant]))
+
+    def claim(self, job: Key, pools: Mapping[str, Tenant]) -> None:
+        """Hold these pools, and no others, for pods that a job is about to get."""
+        for pool, tenant in self._claims.pop(job, {}).items():
+            _take(self._claimed, pool, Counter([tenant]))
+        if pools:
+            self._claims[job] = pools
+            for pool, tenant in pools.items():
+                self._claimed[pool][tenant] += 1
+
+    def of(self, selector: Mapping[str, str]) -> Iterable[str]:
+        """Pools whose accelerator, topology and chips a selector names."""
+        return self._shapes.get(_shape(selector), {})
+
+    def nodes(self, pool: str) -> Iterable[Node]:
+        """Nodes of a pool."""
+        return self._nodes.get(pool, {}).values()
+
+    def tenants(self, pool: str) -> set[Tenant]:
+        """Slices that hold a pool, or are about to."""
+        return {*self._tenants.get(pool, ()), *self._claimed.get(pool, ())}
+
+    def tenants_on(self, node: str) -> set[Tenant]:
+        """Slices, and heads, with a pod on a node."""
+        return {*self._on_node.get(node, ())}
+
+    def fits(self, pool: str, demand: Demand, slice_id: str) -> bool:
+        """Whether a pool has room for a slice, and no other slice is in it."""
+        if any(tenant.slice_id != slice_id for tenant in self.tenants(pool)):
+            return False
+        return sum(demand.suits(node) for node in self.nodes(pool)) >= demand.hosts
+
+
+def choose(pools: Pools, demand: Demand, slices: Mapping[str, str | None]) -> dict[str, str]:
+    """A pool for each slice that there is one for.
+
+    Args:
+        pools: the pools.
+        demand: what each slice needs.
+        slices: by slice ID, the pool that the slice was in last, where it stays if it can.
+    """
+    found = {
+        slice_id: home for slice_id, home in slices.items() if home and pools.fits(home, demand, slice_id)
+    }
+    taken = set(found.values())
+    for slice_id in slices:
+        if slice_id in found:
+            continue
+        free = (p for p in pools.of(demand.selector) if p not in taken and pools.fits(p, demand, slice_id))
+        if (pool := next(free, None)) is None:
+            continue
+        found[slice_id] = pool
+        taken.add(pool)
+    return found
+
+
+def _shape(labels: Mapping[str, str]) -> Shape:
+    return tuple(labels.get(key) for key in (names.NODE_ACCELERATOR, names.NODE_TOPOLOGY, names.NODE_CHIPS))
+
+
+def _slices(tenants: Counter[Tenant] | None) -> Counter[Tenant]:
+    """Without heads, which hold no chips."""
+    return Counter({tenant: count for tenant, count in (tenants or {}).items() if tenant.slice_id})
+
+
+def _take(counters: dict[str, Counter[Tenant]], key: str, less: Counter[Tenant]) -> None:
+    """Subtract, keeping neither zeros nor empty counters."""
+    left = counters.get(key, Counter()) - less
+    if left:
+        counters[key] = left
+    else:
+        counters.pop(key, None)
+
+
+def _tolerated(taint: Taint, tolerations: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a taint lets a pod with these tolerations in, as Kubernetes defines it."""
+    return taint.effect == "PreferNoSchedule" or any(_matches(taint, one) for one in tolerations)
+
+
+def _matches(taint: Taint, toleration: Mapping[str, Any]) -> bool:
+    key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
+    if toleration.get("effect") not in {None, "", taint.effect} or key not in {"", taint.key}:
+        return False
+    if operator == "Exists":
+        return True
+    return operator == "Equal" and bool(key) and (toleration.get("value") or "") == taint.value

@@ -97,20 +97,27 @@ class Scheduler:
             for n in self._server.all("nodes")
             if wanted.items() <= n.labels.items() and n.key[1] not in taken
         ]
-        if pod.body["spec"].get("affinity"):
-            free = self._exclusive(pod, bound, free)
+        free = self._exclusive(pod, bound, free)
         return free[0].key[1] if free else ""
 
     def _exclusive(self, pod: Stored, bound: list[Stored], free: list[Stored]) -> list[Stored]:
-        """The nodes of the pool that the slice is in, or of pools without any slice."""
-        pools: dict[str, set[str]] = {}
-        for other in bound:
-            node = self._server.find("nodes", ("", other.body["spec"]["nodeName"]))
-            if node and SLICE_ID in other.labels:
-                pools.setdefault(node.labels[POOL], set()).add(other.labels[SLICE_ID])
+        """The nodes that affinity allows: the pod's own, and that of the pods that are there already."""
+        pools, shut = self.tenants(bound), self.tenants([p for p in bound if p.body["spec"].get("affinity")])
         mine = pod.labels[SLICE_ID]
+        free = [n for n in free if shut.get(n.labels[POOL], {mine}) == {mine}]
+        if not pod.body["spec"].get("affinity"):
+            return free
         home = {pool for pool, ids in pools.items() if mine in ids}
         return [n for n in free if (n.labels[POOL] in home if home else n.labels[POOL] not in pools)]
+
+    def tenants(self, bound: list[Stored]) -> dict[str, set[str]]:
+        """Slices, by the pool that they are in."""
+        pools: dict[str, set[str]] = {}
+        for pod in bound:
+            node = self._server.find("nodes", ("", pod.body["spec"]["nodeName"]))
+            if node and SLICE_ID in pod.labels:
+                pools.setdefault(node.labels[POOL], set()).add(pod.labels[SLICE_ID])
+        return pools
 
 
 class Collector:

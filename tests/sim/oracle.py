@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tests.sim import jobs
+from tests.sim.cluster import POOL, SLICE_ID
 from tests.sim.jobs import attempt, condition, deleting, finished, is_true, owner
 from tests.sim.replica import PREFIX
 from tests.sim.server import parse
@@ -61,6 +62,8 @@ class Oracle:
             self._follow_lease(change)
             return
         self._count(change, ours=ours)
+        if change.plural == "pods" and change.writer == "scheduler" and change.new:
+            self._check_pool(change.new)
         if ours:
             self.last_write = self._world.loop.time()
             self._check_litter(change)
@@ -71,6 +74,24 @@ class Oracle:
                     self._check_owned(change)
                 case "tpujobs":
                     self._check_job(change)
+
+    def _check_pool(self, pod: Stored) -> None:
+        """No two slices in one node pool, unless one does not mind."""
+        name = pod.body["spec"].get("nodeName")
+        node = self._server.find("nodes", ("", name)) if name else None
+        if node is None or not self._exclusive(pod):
+            return
+        bound = [p for p in self._server.all("pods") if p.body["spec"].get("nodeName") and not finished(p)]
+        tenants = self._world.scheduler.tenants([p for p in bound if self._exclusive(p)])
+        if len(found := tenants.get(node.labels[POOL], ())) > 1:
+            self.complain(f"pod {pod.key} joins the slices {sorted(found)} in pool {node.labels[POOL]}")
+
+    def _exclusive(self, pod: Stored) -> bool:
+        job = self._server.find("tpujobs", jobs.owner_key(pod))
+        placement = job.body["spec"].get("scheduling", {}).get("placement") if job else "Shared"
+        return (
+            SLICE_ID in pod.labels and placement != "Shared" and job is not None and jobs.hosts(job.body) > 1
+        )
 
     def _follow_lease(self, change: Change) -> None:
         holder = change.new.body["spec"].get("holderIdentity") if change.new else ""
@@ -293,7 +314,7 @@ class Oracle:
         phase = body.get("status", {}).get("phase")
         if waiting:
             told = is_true(body, "Blocked") and condition(body, "Blocked")["reason"]
-            right = told in {"Unschedulable", "NoMatchingNodes"} and phase == "Pending"
+            right = told in {"Unschedulable", "NoMatchingNodes", "CapacityInUse"} and phase == "Pending"
             return [] if right else [f"waits for nodes, but is {phase}, blocked: {told}"]
         if is_true(body, "Blocked"):
             return [f"is blocked by nothing: {condition(body, 'Blocked')['reason']}"]

@@ -26,7 +26,8 @@ def read(message: str) -> Report | None:
     """The report in a container's termination message, None when that is something else."""
     if not message.startswith("{"):
         return None
-    return _decode(message) or _decode(message.partition(LAST)[0] + "}")
+    whole, cut, _ = message.partition(LAST)
+    return _decode(message) or (_decode(whole + "}") if cut else None)
 
 
 def _decode(message: str) -> Report | None:

@@ -167,6 +167,9 @@ PLACES = [
     ["hostname"],
     ["subdomain"],
     ["restartPolicy"],
+    ["hostNetwork"],
+    ["dnsPolicy"],
+    ["terminationGracePeriodSeconds"],
 ]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tpu_operator.core.plan import Event
 from tpu_operator.engine.client import TAKEN, ApiError, FencedError, decode
 from tpu_operator.engine.metrics import OBSERVED
 from tpu_operator.engine.resources import BY_KIND
@@ -185,7 +186,14 @@ class Applier:
             },
             "status": status,
         }
-        _note(written, regarding.kind, await self._api.apply(target.resource, manifest, "status"))
+        try:
+            _note(written, regarding.kind, await self._api.apply(target.resource, manifest, "status"))
+        except ApiError as error:
+            # The object cannot say so itself: it is too large, or its CRD is of another version.
+            if error.refused:
+                text = f"the API server refuses the status: {error.message}"
+                await self._recorder.record(regarding, Event(True, "StatusRefused", text))
+            raise
 
 
 def _note(written: dict[str, int], kind: str, answer: bytes) -> None:

@@ -34,6 +34,8 @@ MIDST: Final = 0.5
 """Seconds for which the server may still be in the midst of a write whose connection we have closed."""
 TAKEN: Final = "Taken"
 """Our own reason for a name that something else has."""
+TOO_LARGE: Final = "request is too large"
+"""What etcd says, in an answer that looks like a fault of the server."""
 CONNECT_TIMEOUT: Final = 5.0
 OK: Final = range(200, 300)
 
@@ -68,7 +70,7 @@ class ApiError(Exception):
     @property
     def refused(self) -> bool:
         """Whether the server has understood and said no, so that a repetition will be refused as well."""
-        return self.status in {400, 403, 413, 422} or self.reason == TAKEN
+        return self.status in {400, 403, 413, 422} or self.reason == TAKEN or TOO_LARGE in self.message
 
 
 def decode(data: bytes, view: type[T]) -> T:

@@ -301,3 +301,21 @@ async def a_request_hangs(oracle: Oracle, verb: str) -> None:
         await job.settles(await oracle.end("restart"))
         assert hanging.hits
         over.set()
+
+
+def test_a_status_that_the_server_refuses_is_told_in_an_event(lab: Lab) -> None:
+    async def play() -> None:
+        async with case(lab) as job:
+            replica = await job.replica()
+            replica.proxy.rules = [Rule(proxy.answer(422), subresource="status")]
+            await job.create()
+
+            def told() -> bool:
+                bodies = [c.body for c in replica.proxy.calls if (c.verb, c.resource) == ("create", "events")]
+                return "StatusRefused" in {body["reason"] for body in bodies if body}
+
+            await wait(until(told), "an event")
+            replica.proxy.rules = []
+            await job.reaches("Running")
+
+    lab.run(play())

@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.bench import plot, report, scenarios
+from tests.bench import plot, report, scale, scenarios
 from tests.bench.gangs import GANGS
 from tests.bench.lab import RATES, ROOT, Lab, gang_nodes
+from tests.bench.peers import JobSet, KubeRay, Lws
 from tests.bench.results import Results
 from tests.bench.subjects import Floor, Subject, TpuOperator
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OUTPUT: Final = ROOT / "docs" / "benchmarks"
-SUBJECTS: Final[dict[str, type[Subject]]] = {each.name: each for each in (Floor, TpuOperator)}
+SUBJECTS: Final[dict[str, type[Subject]]] = {
+    each.name: each for each in (Floor, TpuOperator, JobSet, Lws, KubeRay)
+}
 
 
 class Bench:
@@ -32,26 +35,33 @@ class Bench:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._began = time.monotonic()
-        self._results = Results()
+        self.results = Results()
 
-    async def run(self) -> Results:
+    async def run(self) -> None:
         """Measure all that is asked for."""
-        lab = await Lab.open(gang_nodes())
+        lab = await Lab.open([*gang_nodes(), *scale.nodes()])
         try:
+            await self._warm_up(lab)
             for rates in self._options.rates:
                 await lab.set_rates(rates)
                 for repetition in range(self._options.runs):
                     for name in self._options.subjects:
                         self._say(f"{rates} rates, run {repetition + 1}: {name}")
                         await self._measure(lab, SUBJECTS[name](lab), rates)
+            await self._scale(lab)
         finally:
             await lab.close()
-        return self._results
+
+    async def _warm_up(self, lab: Lab) -> None:
+        """The first requests to a new cluster are slower than any later ones."""
+        subject, gang = Floor(lab), GANGS[16]
+        await scenarios.create(lab, subject, gang)
+        await scenarios.clear(lab, subject, gang)
 
     async def _measure(self, lab: Lab, subject: Subject, rates: str) -> None:
         await subject.start()
         try:
-            for hosts in self._options.hosts:
+            for hosts in sorted({*self._options.hosts} & {*subject.sizes}):
                 gang = GANGS[hosts]
                 self._add(f"create-{hosts}", subject, rates, await scenarios.create(lab, subject, gang))
                 if hosts == self._options.restart:
@@ -61,8 +71,29 @@ class Bench:
         finally:
             await subject.stop()
 
+    async def _scale(self, lab: Lab) -> None:
+        """Many jobs, which is about the operator alone."""
+        await lab.set_rates("raised")
+        for repetition in range(self._options.scale_runs):
+            subject = TpuOperator(lab)
+            await subject.start()
+            try:
+                if jobs := self._options.jobs:
+                    self._say(f"{jobs} jobs, run {repetition + 1}")
+                    found = await scale.crowd(lab, subject, jobs, self._options.idle_seconds)
+                    self._add_all(found, subject)
+                if jobs := self._options.finished:
+                    self._say(f"{jobs} finished jobs, run {repetition + 1}")
+                    self._add_all(await scale.finished(lab, subject, jobs), subject)
+            finally:
+                await subject.stop()
+
+    def _add_all(self, found: dict[str, scenarios.Metrics], subject: Subject) -> None:
+        for scenario, metrics in found.items():
+            self._add(scenario, subject, "raised", metrics)
+
     def _add(self, scenario: str, subject: Subject, rates: str, metrics: scenarios.Metrics) -> None:
-        self._results.add(scenario, subject.name, rates, metrics)
+        self.results.add(scenario, subject.name, rates, metrics)
         self._say(f"  {scenario}: {metrics['ready']:.2f} s")
 
     def _say(self, text: str) -> None:
@@ -76,8 +107,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = options.output / "results.json"
     results = Results.load(path)
     if not options.report_only:
-        results = results.replace(asyncio.run(Bench(options).run()))
-        results.save(path)
+        bench = Bench(options)
+        try:
+            asyncio.run(bench.run())
+        finally:
+            results = results.replace(bench.results)
+            results.save(path)
     generated = report.markdown(results)
     readme = options.output / "README.md"
     readme.write_text(report.insert(readme.read_text(), generated))
@@ -94,6 +129,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--restart", type=int, default=256, metavar="HOSTS", help="size of the gang that is restarted")
     add("--rates", nargs="+", choices=RATES, default=["raised"], help="of controller manager and scheduler")
     add("--runs", type=int, default=5, help="repetitions, each of all subjects (default: %(default)s)")
+    add("--jobs", type=int, default=1000, help="of 4 hosts each, all running; 0 leaves them out")
+    add("--finished", type=int, default=10_000, help="jobs that have long finished; 0 leaves them out")
+    add(
+        "--scale-runs",
+        type=int,
+        default=1,
+        help="repetitions of --jobs and --finished (default: %(default)s)",
+    )
+    add("--idle-seconds", type=float, default=60.0, help="how long an idle operator is looked at")
     add("--output", type=Path, default=OUTPUT, help="directory of results.json, README.md and ready.svg")
     add("--report-only", action="store_true", help="measure nothing; write the report of results.json anew")
     return parser

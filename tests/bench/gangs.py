@@ -7,11 +7,14 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from hack.devcluster import fake, tpu
 from tpu_operator.api import TPUJob
 from tpu_operator.core import job
+from tpu_operator.core.placement import Pools
 from tpu_operator.core.settings import PodSettings
-from tpu_operator.core.snapshot import JobSnapshot
+from tpu_operator.core.snapshot import JobSnapshot, Node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +49,11 @@ class Gang:
         """All that the job comes down to, without an owner; pods come last."""
         wire = self.manifest
         wire["metadata"] |= {"uid": "bench", "generation": 1, "resourceVersion": "1"}
-        plan = job.plan(JobSnapshot(TPUJob.parse(wire), {}, {}), datetime.now(UTC), SETTINGS)
+        pools = Pools()
+        for host in self.nodes():
+            pools.put_node(msgspec.convert(host, Node))
+        snapshot = JobSnapshot(TPUJob.parse(wire), {}, {}, pools=pools)
+        plan = job.plan(snapshot, datetime.now(UTC), SETTINGS)
         made = [dict(child) for child in (*plan.applies, *plan.creates)]
         for child in made:
             # The garbage collector deletes what belongs to an object that is not there.
@@ -70,7 +77,7 @@ class Gang:
         for index in range(self.hosts):
             labels = {"cloud.google.com/gke-tpu-accelerator": self.label}
             labels |= {"cloud.google.com/gke-tpu-topology": self.topology, tpu.POOL: self.name}
-            yield _node(f"{self.name}-{index}", labels)
+            yield node(f"{self.name}-{index}", labels)
 
 
 GANGS: Final = {
@@ -93,7 +100,8 @@ def tpujob(name: str, shape: Object, **spec: Any) -> Object:
     }
 
 
-def _node(name: str, labels: dict[str, str]) -> Object:
+def node(name: str, labels: dict[str, str]) -> Object:
+    """A fake host; labels add to those of a host of a v5e 4x4 slice."""
     made = fake.node(0)
     made["metadata"]["name"] = name
     made["metadata"]["labels"] |= {"kubernetes.io/hostname": name, **labels}

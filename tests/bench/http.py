@@ -52,9 +52,22 @@ class Http:
         await self._session.close()
 
     async def call(
-        self, method: str, path: str, body: Object | None = None, kind: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        kind: str = "application/json",
+        *,
+        answered: bool = False,
     ) -> Object:
         """Send a request; an object that is not there is an empty one.
+
+        Args:
+            method: of HTTP.
+            path: what it is about.
+            body: its content.
+            kind: the content's type.
+            answered: whether the answer to a write is of interest.
 
         Raises:
             RuntimeError: the server refused.
@@ -71,11 +84,11 @@ class Http:
             return {}
         if answer.status >= REFUSED:
             raise RuntimeError(f"{method} {path}: {answer.status} {content[:500].decode(errors='replace')}")
-        # Nobody reads what was written, and decoding it takes time.
-        return msgspec.json.decode(content, type=Object) if method == "GET" else {}
+        # Few read what they have written, and decoding it takes time.
+        return msgspec.json.decode(content, type=Object) if method == "GET" or answered else {}
 
     async def table(self, path: str) -> Object:
-        """A collection as rows of columns, each with the metadata of its object."""
+        """A collection as rows of columns, by default each with the metadata of its object."""
         headers = {"Accept": TABLE}
         async with self._session.get(self._server + path, ssl=self._tls, headers=headers) as answer:
             found: Object = msgspec.json.decode(await answer.read(), type=Object)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hack.devcluster import Cluster, tpu
+from hack.devcluster import Cluster, process, teardown, tpu
+from hack.devcluster.api import healthy
+from hack.devcluster.state import Layout
 from tests.bench.gangs import GANGS, NAMESPACE
 from tests.bench.http import MERGE, Http, all_of
 from tests.bench.usage import AuditLog
@@ -22,6 +25,7 @@ ROOT: Final = Path(__file__).parents[2]
 NAME: Final = "bench"
 RATES: Final = {"stock": None, "raised": 1000}
 """Requests a second that the controller manager and the scheduler may send; None leaves their defaults."""
+PATIENT: Final = "--node-monitor-grace-period=24h"
 NODES: Final = "/api/v1/nodes"
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
@@ -40,6 +44,8 @@ class Lab:
     @classmethod
     async def open(cls, nodes: Iterable[Object]) -> Lab:
         """Start a cluster with those nodes."""
+        # What an interrupted run has left.
+        await asyncio.to_thread(teardown.down, Layout(NAME))
         cluster = await asyncio.to_thread(Cluster.up, NAME, nodes=0, fake_nodes=4, api_qps=RATES["raised"])
         lab = cls(
             cluster,
@@ -47,7 +53,11 @@ class Lab:
             Http(cluster.kubeconfig, "floor"),
             AuditLog(cluster.audit_log),
         )
-        await lab._prepare(list(nodes))
+        try:
+            await lab._prepare(list(nodes))
+        except BaseException:
+            await lab.close()
+            raise
         return lab
 
     async def close(self) -> None:
@@ -68,12 +78,10 @@ class Lab:
     async def set_rates(self, rates: str) -> None:
         """Restart the controller manager and the scheduler with other client rates."""
         shape = replace(self.cluster.record.shape, api_qps=RATES[rates])
-        if shape == self.cluster.record.shape:
-            return
-        self.cluster = replace(self.cluster, record=replace(self.cluster.record, shape=shape))
-        for component in ("kube-scheduler", "kube-controller-manager"):
-            await asyncio.to_thread(self.cluster.stop_component, component)
-            await asyncio.to_thread(self.cluster.start_component, component)
+        if shape != self.cluster.record.shape:
+            self.cluster = replace(self.cluster, record=replace(self.cluster.record, shape=shape))
+            await self._restart("kube-scheduler")
+            await self._restart("kube-controller-manager", PATIENT)
 
     async def _prepare(self, nodes: list[Object]) -> None:
         await self.kubectl("apply", "-f", ROOT / "crds")
@@ -81,18 +89,34 @@ class Lab:
             await self.http.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
         await self.poll(lambda: self.http.call("GET", account), "a service account")
-        await all_of(self._create_node(node) for node in nodes)
-        await self.poll(self._nodes_are_ready, "the nodes to be ready")
+        await self._add_nodes(nodes)
 
-    async def _create_node(self, node: Object) -> None:
+    async def _add_nodes(self, nodes: list[Object]) -> None:
+        """Add hosts that nobody hears of: heartbeats of a thousand are more work than what is measured."""
+        await self._restart("kube-controller-manager", PATIENT)
+        await all_of(self._add_node(node) for node in nodes)
+        config = self.cluster.layout.config / "kwok.yaml"
+        documents = [json.loads(text) for text in config.read_text().split("\n---\n")]
+        documents[0]["options"]["nodeLeaseDurationSeconds"] = 0
+        config.write_text("\n---\n".join(json.dumps(each) for each in documents))
+        # It loses pods of nodes that it has not taken in yet, and takes all in when it starts.
+        await self._restart("kwok")
+
+    async def _add_node(self, node: Object) -> None:
         await self.http.call("POST", NODES, node)
         path = f"{NODES}/{node['metadata']['name']}"
         # New nodes get a not-ready taint, which the controller manager takes off a few at a time.
         await self.http.call("PATCH", path, {"spec": {"taints": [tpu.TAINT]}}, MERGE)
 
-    async def _nodes_are_ready(self) -> bool:
-        found = await self.http.call("GET", f"{NODES}?resourceVersion=0")
-        return all(node["spec"].get("taints") == [tpu.TAINT] for node in found["items"])
+    async def _restart(self, name: str, *flags: str) -> None:
+        """Restart a component of the cluster, with more flags."""
+        component = self.cluster.components[name]
+        await asyncio.to_thread(self.cluster.stop_component, name)
+        started = replace(component, argv=[*component.argv, *flags])
+        await asyncio.to_thread(process.start, self.cluster.layout, started)
+        health = component.health
+        assert health is not None
+        await self.poll(lambda: asyncio.to_thread(healthy, health), f"{name} to work")
 
     async def poll(
         self, what: Callable[[], Awaitable[Any]], why: str, pause: float = 0.5, patience: float = 600.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.bench import usage
 from tests.bench.gangs import NAMESPACE
-from tests.bench.http import MERGE
+from tests.bench.http import MERGE, all_of
 from tests.bench.lab import PODS
 from tests.bench.watch import PodWatch
 
@@ -23,20 +23,6 @@ Metrics = dict[str, float]
 
 SETTLE: Final = 2.0
 """Seconds after the last pod is ready that still belong to the work: status and events follow."""
-FAILURE: Final = {
-    "phase": "Failed",
-    "conditions": [{"type": "Ready", "status": "False"}],
-    "containerStatuses": [
-        {
-            "name": "main",
-            "image": "example",
-            "imageID": "",
-            "ready": False,
-            "restartCount": 0,
-            "state": {"terminated": {"exitCode": 1, "reason": "Error"}},
-        }
-    ],
-}
 
 
 class Meter:
@@ -85,9 +71,10 @@ async def create(lab: Lab, subject: Subject, gang: Gang) -> Metrics:
         meter = Meter(lab, subject)
         began = time.monotonic()
         task = asyncio.create_task(subject.create(gang))
-        created = await watch.until(lambda: len(watch.pods) == gang.hosts, "the pods")
-        scheduled = await watch.until(lambda: len(watch.scheduled) == gang.hosts, "the scheduler")
-        ready = await watch.until(lambda: len(watch.ready) == gang.hosts, "the pods to be ready")
+        pods = gang.hosts + subject.more_pods
+        created = await watch.until(lambda: len(watch.pods) == pods, "the pods")
+        scheduled = await watch.until(lambda: len(watch.scheduled) == pods, "the scheduler")
+        ready = await watch.until(lambda: len(watch.ready) == pods, "the pods to be ready")
         await task
         await subject.running(gang)
         running = time.monotonic()
@@ -103,9 +90,10 @@ async def restart(lab: Lab, subject: Subject, gang: Gang) -> Metrics:
         meter = Meter(lab, subject)
         victim = sorted(watch.pods)[gang.hosts // 2]
         began = time.monotonic()
-        await lab.http.call("PATCH", f"{PODS}/{victim}/status", {"status": FAILURE}, MERGE)
-        gone = await watch.until(lambda: len(watch.gone) == gang.hosts, "the old pods to go")
-        ready = await watch.until(lambda: len(watch.ready) == gang.hosts, "the new pods to be ready")
+        await lab.http.call("PATCH", f"{PODS}/{victim}/status", {"status": subject.failure}, MERGE)
+        gone = await watch.until(lambda: len(watch.gone) >= gang.hosts, "the old pods to go")
+        pods = gang.hosts + subject.more_pods
+        ready = await watch.until(lambda: len(watch.ready) == pods, "the new pods to be ready")
         await recovery
         await subject.running(gang)
         running = time.monotonic()
@@ -117,6 +105,13 @@ async def restart(lab: Lab, subject: Subject, gang: Gang) -> Metrics:
 async def clear(lab: Lab, subject: Subject, gang: Gang) -> None:
     """Leave nothing of a gang behind."""
     await subject.remove(gang)
+    await remove_pods(lab)
+
+
+async def remove_pods(lab: Lab) -> None:
+    """Delete all pods; one by one, as the server takes its time over a whole collection."""
     async with PodWatch(lab.http, NAMESPACE) as watch:
-        await lab.http.call("DELETE", f"{PODS}?gracePeriodSeconds=0")
+        await all_of(
+            lab.http.call("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0") for name in list(watch.pods)
+        )
         await watch.until(lambda: not watch.pods, "the pods to go")

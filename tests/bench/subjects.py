@@ -4,21 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING, Final
+import time
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from tests.bench.gangs import NAMESPACE
+from tests.bench.gangs import GANGS, NAMESPACE
 from tests.bench.http import all_of
 from tests.bench.lab import PODS
 from tests.cluster.conftest import Operator
 from tpu_operator.engine.resources import BY_KIND
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.bench.gangs import Gang
     from tests.bench.http import Object
     from tests.bench.lab import Lab
     from tests.bench.watch import PodWatch
 
 JOBS: Final = f"/apis/tpu-operator.dev/v1alpha1/namespaces/{NAMESPACE}/tpujobs"
+
+FAILED: Final[Object] = {
+    "phase": "Failed",
+    "conditions": [{"type": "Ready", "status": "False"}],
+    "containerStatuses": [
+        {
+            "name": "main",
+            "image": "example",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": {"terminated": {"exitCode": 1, "reason": "Error"}},
+        }
+    ],
+}
+"""A pod whose container has failed."""
 
 
 class Subject:
@@ -31,6 +50,12 @@ class Subject:
     name: str
     agent: str
     """How its user agent begins."""
+    sizes: ClassVar[Sequence[int]] = tuple(GANGS)
+    """Hosts of the gangs that it is measured with."""
+    more_pods: ClassVar[int] = 0
+    """Pods that it makes beside those of the hosts."""
+    failure: ClassVar[Object] = FAILED
+    """Status of a pod after which it makes the gang again."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -95,18 +120,23 @@ class TpuOperator(Subject):
     def __init__(self, lab: Lab) -> None:
         super().__init__(lab)
         self._operator: Operator | None = None
+        self.ready_after = 0.0
+        """Seconds that it took to get ready when it was last started."""
 
     @property
     def pid(self) -> int | None:
         return self._operator.pid if self._operator else None
 
     async def start(self) -> None:
+        began = time.monotonic()
         self._operator = Operator(self.lab.cluster.kubeconfig, self.lab.log(self.name))
         await asyncio.to_thread(self._operator.start)
+        self.ready_after = time.monotonic() - began
         await self.lab.poll(self._leads, "the operator to lead", pause=0.05)
 
     async def stop(self) -> None:
-        assert self._operator is not None
+        if self._operator is None:
+            return
         self._operator.signal(signal.SIGTERM)
         await asyncio.to_thread(self._operator.wait)
         self._operator = None
@@ -120,10 +150,22 @@ class TpuOperator(Subject):
     async def remove(self, gang: Gang) -> None:
         await self.lab.http.call("DELETE", f"{JOBS}/{gang.name}")
 
+    async def passes(self) -> int:
+        """How many passes it has made since it started, none if it has more to make."""
+        found = await self._metrics()
+        queued = found.get('tpu_operator_queue_depth{queue=""}', 0.0)
+        return (
+            0 if queued else int(found.get('tpu_operator_reconcile_duration_seconds_count{kind="TPUJob"}', 0))
+        )
+
     async def _leads(self) -> bool:
+        return (await self._metrics()).get("tpu_operator_leader") == 1
+
+    async def _metrics(self) -> dict[str, float]:
         assert self._operator is not None
-        _, metrics = await asyncio.to_thread(self._operator.http, self._operator.metrics_port, "/metrics")
-        return "tpu_operator_leader 1.0" in metrics
+        _, text = await asyncio.to_thread(self._operator.http, self._operator.metrics_port, "/metrics")
+        lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, _, value in lines}
 
     async def _runs(self, name: str) -> bool:
         status = (await self.lab.http.call("GET", f"{JOBS}/{name}")).get("status", {})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -12,11 +13,17 @@ from tests.bench import report, usage
 from tests.bench.__main__ import main
 from tests.bench.gangs import GANGS
 from tests.bench.limits import verdicts
+from tests.bench.peers import JobSet, KubeRay, Lws, Peer
 from tests.bench.results import Results
 from tests.bench.usage import AuditLog
+from tests.bench.watch import PodWatch
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from tests.bench.http import Http, Object
+    from tests.bench.lab import Lab
 
 
 def entry(
@@ -109,3 +116,56 @@ def test_the_report_replaces_its_part_of_the_document(results: Results, tmp_path
     assert text.endswith("\n\nafter\n")
     assert "| create-256 | raised | 1.1 (1.00 x) | 1.3 (1.18 x) |" in text
     assert "<svg" in (tmp_path / "ready.svg").read_text()
+
+
+class Tables:
+    """A server that shows pods as tables; each watch ends after its events."""
+
+    def __init__(self) -> None:
+        self.lists = [
+            [pod("a", 1, "1/1", "Running"), pod("b", 2, "0/1", "Error")],
+            # By the time of the second list `b` has been made again.
+            [pod("a", 1, "1/1", "Running"), pod("b", 3, "0/1", "Pending", node="<none>")],
+        ]
+        self.events = [
+            [{"type": "ADDED", "object": {"rows": [pod("c", 4, "0/1", "Pending")]}}],
+            [{"type": "DELETED", "object": {"rows": [pod("a", 1, "1/1", "Running")]}}],
+        ]
+
+    async def table(self, path: str) -> Object:
+        titles = [{"name": title} for title in ("Name", "Ready", "Status", "Node")]
+        return {
+            "columnDefinitions": titles,
+            "metadata": {"resourceVersion": "1"},
+            "rows": self.lists.pop(0),
+        }
+
+    async def watch(self, path: str, version: str) -> AsyncIterator[Object]:
+        for event in self.events.pop(0):
+            yield event
+        if not self.events:
+            await asyncio.Event().wait()
+
+
+def pod(name: str, uid: int, ready: str, status: str, node: str = "node") -> Object:
+    return {"cells": [name, ready, status, node], "object": {"metadata": {"name": name, "uid": str(uid)}}}
+
+
+async def test_the_stopwatch_misses_nothing_when_the_server_closes_its_watch() -> None:
+    async with PodWatch(cast("Http", Tables()), "bench") as watch:
+        assert (watch.ready, watch.failed) == ({"a"}, {"b"})
+        await watch.until(lambda: watch.gone == {"a", "b"}, "both to be gone", patience=5)
+        assert watch.pods == {"b"}
+        assert not watch.scheduled
+        with pytest.raises(RuntimeError, match="waited 0 s for more; 1 pods, 0 scheduled, 0 ready"):
+            await watch.until(lambda: bool(watch.ready), "more", patience=0.01)
+
+
+@pytest.mark.parametrize("peer", [JobSet, Lws, KubeRay])
+def test_a_peer_gets_the_pods_that_the_operator_makes(peer: type[Peer]) -> None:
+    gang = GANGS[256]
+    text = json.dumps(peer(cast("Lab", None)).manifest(gang))
+    assert json.dumps(gang.pods[0]["spec"]["containers"][0]["env"]) in text
+    assert json.dumps(gang.pods[0]["spec"]["nodeSelector"]) in text
+    assert gang.pods[0]["spec"]["hostname"] == "gang-256-0-0"
+    assert '"hostname"' not in text

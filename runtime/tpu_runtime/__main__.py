@@ -2,7 +2,10 @@
 
 import sys
 
-from tpu_runtime.launch import main
+from tpu_runtime import early
 
 if __name__ == "__main__":
+    early.listen()
+    from tpu_runtime.launch import main
+
     sys.exit(main())

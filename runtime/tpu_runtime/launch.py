@@ -17,7 +17,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Optional
 
-from tpu_runtime import frameworks, report
+from tpu_runtime import early, frameworks, report
+from tpu_runtime.early import STOP_SIGNALS
 from tpu_runtime.environment import read_environment
 from tpu_runtime.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, LaunchError
 from tpu_runtime.gate import Gate, LocalDoor, RemoteDoor, Visitor, this_member
@@ -25,7 +26,7 @@ from tpu_runtime.health import Health
 from tpu_runtime.http import Server
 from tpu_runtime.limits import allow_files, forbid_cores
 from tpu_runtime.memory import oom_kills
-from tpu_runtime.processes import PASSED_SIGNALS, STOP_SIGNALS, Group, adopt_orphans
+from tpu_runtime.processes import PASSED_SIGNALS, Group, adopt_orphans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -136,6 +137,7 @@ class _Launch:
         loop = asyncio.get_running_loop()
         for signum in (*STOP_SIGNALS, *PASSED_SIGNALS):
             loop.add_signal_handler(signum, self._on_signal, signum)
+        self._stop = next(iter(early.heard), None)
         adopt_orphans()
         forbid_cores()
         if self._env.hardware.emulated:
@@ -170,7 +172,7 @@ class _Launch:
     async def _enter(self, gate: Optional[Gate], health: Health) -> bool:
         """Pass the gate, straight away where there is nobody to wait for; False when told to stop."""
         place = self._env.place
-        if place.num_hosts > 1:
+        if place.num_hosts > 1 and self._stop is None:
             report.say(f"waiting for {place.num_hosts} hosts, attempt {place.attempt}")
             member = this_member(self._env)
             door = LocalDoor(gate, member) if gate else RemoteDoor(self._env.coordinator, member)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Mapping, Optional
 
 from tpu_runtime.aio import within
+from tpu_runtime.early import STOP_SIGNALS
 from tpu_runtime.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, USER_ERROR, LaunchError
 from tpu_runtime.limits import users_limits
 from tpu_runtime.output import Output, Tail
@@ -24,7 +25,6 @@ from tpu_runtime.output import Output, Tail
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGHUP)
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)

@@ -40,6 +40,8 @@ LAUNCHER_CODES: Final = {
 
 MAX_MESSAGE: Final = 1024
 """Characters of a failure's message."""
+SIGNALLED: Final = 128
+"""Exit codes above it are those of programs that a signal has killed, as shells and kubelets have it."""
 POD_REASONS: Final = {"Evicted": Cause.EVICTED, "Preempting": Cause.PREEMPTED, "NodeLost": Cause.NODE_LOST}
 REJECTIONS: Final = {"UnexpectedAdmissionError": Cause.TPU_FAULT}
 """Why a kubelet fails a pod before it runs. This one is the device plugin's: the chips cannot be had."""
@@ -187,8 +189,12 @@ def _failed(pod: Pod, container: ContainerStatus | None, report: Report | None, 
 
 
 def _last_words(ended: Terminated | None) -> str:
-    """The end of what a container said without the launcher, which is the end of its log."""
-    return ended.message.strip()[-MAX_MESSAGE:] if ended else ""
+    """What is known of a container that left no report: which signal killed it, and the end of its log."""
+    if ended is None:
+        return ""
+    killed = f"killed by signal {ended.exit_code - SIGNALLED}; " if ended.exit_code > SIGNALLED else ""
+    log = ended.message.strip()[len(killed) - MAX_MESSAGE :]
+    return f"{killed}{log}".removesuffix("; ")
 
 
 def _cause(pod: Pod, container: ContainerStatus | None, report: Report | None) -> Cause:

@@ -191,6 +191,12 @@ class TestKubelet:
         assert found.message.endswith("line 498\nline 499")
         assert len(found.message) == 1024
 
+    @pytest.mark.parametrize(
+        ("log", "message"), [("", "killed by signal 9"), ("step 7\n", "killed by signal 9; step 7")]
+    )
+    def test_a_launcher_that_was_killed(self, log: str, message: str) -> None:
+        assert failure(**terminated(137, log)).message == message
+
     def test_long_messages_are_cut(self) -> None:
         assert len(failure(**terminated(1, "x" * 5000)).message or "") == 1024
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.unit.runtime.harness import Launcher, get, until, variables
+from tests.unit.runtime.harness import PYTHON, Launcher, get, until, variables
 from tpu_runtime import http
 from tpu_runtime.environment import read_environment
 from tpu_runtime.errors import LaunchError
@@ -158,6 +158,23 @@ def test_the_option_wins_over_the_variable(launch: Launch, port: int) -> None:
     launcher = launch(env, "true", prefix=["python3", "-S", "-m", "tpu_runtime", "--gate-timeout=0.5"])
     assert launcher.code() == 69
     assert "timed out after 0.5 s" in launcher.stderr
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_a_signal_that_comes_before_the_launcher_is_there(launch: Launch, hosts: int) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "from tpu_runtime import early\n"
+        "early.listen()\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "from tpu_runtime.launch import main\n"
+        "sys.exit(main())\n"
+    )
+    launcher = launch(variables(hosts=hosts), "echo", "up", prefix=[*PYTHON, "-c", program])
+    assert launcher.code() == 128 + signal.SIGTERM
+    assert launcher.stdout == b""
+    assert launcher.message is not None
+    assert launcher.message["terminated"]
 
 
 @pytest.mark.parametrize(("host", "signum"), [(0, signal.SIGTERM), (1, signal.SIGTERM), (1, signal.SIGINT)])

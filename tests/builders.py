@@ -128,6 +128,7 @@ class World:
     now: datetime = NOW
     pods: dict[str, Pod] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)
+    config_maps: dict[str, Manifest] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     nodes_version: int = -1
     """How new the copy of the nodes is; -1 when nothing is known of nodes that are not in it."""
@@ -241,6 +242,8 @@ class World:
         if manifest["kind"] == "Service":
             if name not in self.services:
                 self._add(manifest)
+        elif manifest["kind"] == "ConfigMap":
+            self.config_maps.setdefault(name, manifest)
         elif name not in self.pods:
             if self.quota is not None and len(self.pods) >= self.quota:
                 self.refusal = f"pods {name!r} is forbidden: exceeded quota"

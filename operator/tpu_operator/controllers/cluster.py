@@ -56,7 +56,7 @@ class ClusterState:
         job_name = "/".join(job)
         claims = {}
         for manifest in creates:
-            pool = manifest["spec"].get("nodeSelector", {}).get(names.NODE_POOL)
+            pool = manifest.get("spec", {}).get("nodeSelector", {}).get(names.NODE_POOL)
             slice_id = manifest["metadata"]["labels"].get(names.LABEL_SLICE_ID)
             if pool and slice_id:
                 claims[pool] = Tenant(slice_id, job_name)

@@ -199,9 +199,8 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     gangs = () if held else [gang for gang in view.gangs if not gang.stale]
     missing = missing_pods(view, factory, gangs)
     draft.progress(missing.conflicts, missing.overrides, _hold(view, factory))
-    return draft.plan(
-        applies=applies, deletes=deletes(view.stale, view.losses), creates=(*creates, *missing.pods)
-    )
+    creates += (*missing.lists, *missing.pods)
+    return draft.plan(applies=applies, deletes=deletes(view.stale, view.losses), creates=creates)
 
 
 def _renew(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 WARNINGS: Final = frozenset({ConditionType.FAILED, ConditionType.RESTARTING, ConditionType.BLOCKED})
 MAX_MESSAGE: Final = 256
+UNDER_WAY: Final = frozenset(
+    {SliceState.PENDING, SliceState.STARTING, SliceState.RUNNING, SliceState.RESTARTING}
+)
 SUMMED_UP: Final = (ConditionType.FAILED, ConditionType.BLOCKED, ConditionType.RESTARTING)
 """Conditions that `status.reason` and `status.message` speak of, the first that is true."""
 
@@ -152,7 +155,7 @@ class Draft:
             deletes=tuple(deletes),
             creates=tuple(creates),
             status=status.wire() if status != old else None,
-            status_can_wait=_without_counts(status) == _without_counts(old),
+            progress=f"{status.phase} {status.ready}" if _only_progress(old, status) else "",
             events=tuple(_events(old.conditions, status.conditions)),
             observations=tuple(self._observations),
             requeue_after=min(self._requeue, default=None),
@@ -296,10 +299,30 @@ def describe(failure: Failure) -> str:
     return f"{failure.cause} in pod {failure.pod}{code}{text}"
 
 
-def _without_counts(status: TPUJobStatus) -> TPUJobStatus:
-    """A status without what changes with every single host, and where the first one was put."""
-    slices = [s.model_copy(update={"ready": "", "node_pool": None}) for s in status.slices]
-    return status.model_copy(update={"ready": "", "hosts": Hosts(), "slices": slices})
+def _only_progress(old: TPUJobStatus, new: TPUJobStatus) -> bool:
+    """Whether a status tells of nothing but pods that have been made, bound, started and become ready."""
+    restarting = {(c.type, c.reason, c.message) for c in new.conditions if _is(c, ConditionType.RESTARTING)}
+    return _milestones(old) == _milestones(new) and restarting <= {
+        (c.type, c.reason, c.message) for c in old.conditions
+    }
+
+
+def _milestones(status: TPUJobStatus) -> tuple[Any, ...]:
+    """What people and programs wait for in a status; that a restart is over they see by what follows it."""
+    true = [c for c in status.conditions if c.status == "True" and not _is(c, ConditionType.RESTARTING)]
+    return (
+        {(c.type, c.reason, c.message) for c in true},
+        (status.restarts, status.last_failure, status.pending, status.completion_time),
+        {
+            (s.index, s.attempt, s.last_failure, None if s.state in UNDER_WAY else s.state)
+            for s in status.slices
+            if s.attempt or s.last_failure or s.state not in UNDER_WAY
+        },
+    )
+
+
+def _is(condition: Condition, kind: ConditionType) -> bool:
+    return condition.type == kind and condition.status == "True"
 
 
 def _events(old: Iterable[Condition], new: Iterable[Condition]) -> Iterable[Event]:

@@ -27,11 +27,13 @@ class Missing:
     """Pods to make.
 
     Attributes:
+        lists: ConfigMaps that they refer to.
         pods: their manifests.
         conflicts: what stands against making them; there are no pods then.
         overrides: variables of ours that the user has set differently; the user's values stand.
     """
 
+    lists: Sequence[Manifest] = ()
     pods: Sequence[Manifest] = ()
     conflicts: list[str] = field(default_factory=list)
     overrides: list[str] = field(default_factory=list)
@@ -62,7 +64,9 @@ def missing_pods(view: JobView, factory: PodFactory, gangs: Sequence[Gang]) -> M
                 return Missing(conflicts=list(built.conflicts))
             pods.append(built.manifest)
             overrides.update(built.overrides)
-    return Missing(pods, [], sorted(overrides))
+    slices = {m.slice_index for gang in gangs for m in gang.absent if m.slice_index is not None}
+    lists = [config_map for index in sorted(slices) if (config_map := factory.host_lists(index))]
+    return Missing(lists, pods, [], sorted(overrides))
 
 
 def _pools(view: JobView, factory: PodFactory, gangs: Iterable[Gang]) -> Mapping[int, str]:

@@ -63,8 +63,8 @@ class Plan:
         deletes: objects to delete.
         creates: pods to create; one that exists already is left as it is.
         status: the whole new status, or None to leave it.
-        status_can_wait: nothing but counts has changed in it, so that it may be written together with what
-            changes in the next second.
+        progress: how far the object has come, where that is all that is new in the status: such a status may
+            wait until there is no progress any more. Empty where it has to be written now.
         events: written once the status is.
         observations: counted once the status is written.
         requeue_after: seconds until the decision changes by the passing of time alone.
@@ -74,7 +74,7 @@ class Plan:
     deletes: tuple[Delete, ...] = ()
     creates: tuple[Manifest, ...] = ()
     status: Mapping[str, Any] | None = None
-    status_can_wait: bool = False
+    progress: str = ""
     events: tuple[Event, ...] = ()
     observations: tuple[Observation, ...] = ()
     requeue_after: float | None = None

@@ -10,6 +10,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlencode
+from urllib.request import getproxies
 
 import aiohttp
 import msgspec
@@ -114,6 +115,8 @@ class ApiServer:
         except kubernetes_config.ConfigException:
             await kubernetes_config.load_kube_config(client_configuration=configuration)
         configuration.connection_pool_maxsize = 0  # the writer's semaphore is the limit
+        # Without a proxy there is nothing to look for in the environment, nor a .netrc at every request.
+        configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
         api = kubernetes_client.ApiClient(configuration)
         api.user_agent = FIELD_MANAGER
         return cls(api)

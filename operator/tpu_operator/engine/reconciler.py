@@ -28,8 +28,14 @@ log = logging.getLogger(__name__)
 
 PATIENCE: Final = 5.0
 """Seconds to wait for our own writes to come back on the watch before going on without them."""
-STATUS_INTERVAL: Final = 1.0
-"""Seconds between status writes that bring nothing but new counts."""
+QUIET: Final = 0.5
+"""Seconds without progress after which a status that tells of nothing else is written."""
+LONGEST_HOLD: Final = 10.0
+"""Seconds after which it is written while things still move."""
+SHARE: Final = 5.0
+"""For how many times as long as a decision took its object is left alone: the hosts of a large gang change
+one by one, and other objects want their turn."""
+LONGEST_REST: Final = 1.0
 REFUSED_RETRY: Final = 10.0
 """Seconds after which a refused create is tried again."""
 
@@ -60,7 +66,10 @@ class _Memory:
 
     written: dict[str, int] = field(default_factory=dict)
     deadline: float = 0.0
-    status_at: float = float("-inf")
+    progress: str = ""
+    progress_at: float = 0.0
+    held_since: float = 0.0
+    rest_until: float = float("-inf")
     refusal: str = ""
     refused_until: float = float("-inf")
     not_before: float = float("-inf")
@@ -131,14 +140,19 @@ class Reconciler:
     async def _reconcile(self, key: Key) -> bool:
         """One pass; whether it came to a decision and carried it out."""
         memory = self._memory.setdefault(key, _Memory())
-        if self._wait_as_asked(key, memory) or self._wait_for_own_writes(key, memory):
+        if self._wait_until(key, max(memory.not_before, memory.rest_until)):
             return False
+        if self._wait_for_own_writes(key, memory):
+            return False
+        began = self._now()
         decision = self._controller.decide(key, self._clock(), memory.refusal)
+        took = self._now() - began
+        memory.rest_until = began + took + min(took * SHARE, LONGEST_REST)
         if decision is None:
             del self._memory[key]
             return True
         target, plan = decision
-        plan = self._hold_back_counts(key, memory, plan)
+        plan = self._hold_back_progress(key, memory, plan)
         plan = self._hold_back_creates(key, memory, plan)
         memory.written = {}
         try:
@@ -151,17 +165,20 @@ class Reconciler:
             self._queue.add_after(key, plan.requeue_after)
         return True
 
-    def _wait_as_asked(self, key: Key, memory: _Memory) -> bool:
-        """Whether the server has asked for a pause that is not over yet."""
-        left = memory.not_before - self._now()
+    def _wait_until(self, key: Key, time: float) -> bool:
+        """Whether it is too early for a pass: the server has asked for a pause, or others want their turn."""
+        left = time - self._now()
         if left > 0:
             self._queue.add_after(key, left)
         return left > 0
 
     def _wait_for_own_writes(self, key: Key, memory: _Memory) -> bool:
         """Whether the pass has to wait; the events of our writes bring the key back by themselves."""
+        informers = self._controller.informers
         behind = any(
-            not self._controller.informers[kind].has_seen(version) for kind, version in memory.written.items()
+            not informers[kind].has_seen(version)
+            for kind, version in memory.written.items()
+            if kind in informers
         )
         left = memory.deadline - self._now()
         if not behind or left <= 0:
@@ -169,17 +186,22 @@ class Reconciler:
         self._queue.add_after(key, left)
         return True
 
-    def _hold_back_counts(self, key: Key, memory: _Memory, plan: Plan) -> Plan:
-        """Leave out a status that can wait and would follow too soon on the last one."""
-        if plan.status is None:
-            return plan
+    def _hold_back_progress(self, key: Key, memory: _Memory, plan: Plan) -> Plan:
+        """Leave out a status that only tells of progress while there is more of it."""
         now = self._now()
-        left = memory.status_at + STATUS_INTERVAL - now
-        if plan.status_can_wait and left > 0:
-            self._queue.add_after(key, left)
-            return replace(plan, status=None)
-        memory.status_at = now
-        return plan
+        if plan.status is None or not plan.progress:
+            memory.progress = ""
+            return plan
+        if not memory.progress:
+            memory.held_since = now
+        if plan.progress != memory.progress:
+            memory.progress, memory.progress_at = plan.progress, now
+        left = min(memory.progress_at + QUIET, memory.held_since + LONGEST_HOLD) - now
+        if left <= 0:
+            memory.progress = ""
+            return plan
+        self._queue.add_after(key, left)
+        return replace(plan, status=None)
 
     def _hold_back_creates(self, key: Key, memory: _Memory, plan: Plan) -> Plan:
         """Leave creates out that were refused a moment ago; what is refused hammers nobody."""

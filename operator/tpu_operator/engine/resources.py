@@ -34,10 +34,11 @@ class Resource:
 
 PODS: Final = Resource("", "v1", "pods", "Pod")
 SERVICES: Final = Resource("", "v1", "services", "Service")
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 NODES: Final = Resource("", "v1", "nodes", "Node")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
 TPUJOBS: Final = Resource(GROUP, VERSION, "tpujobs", "TPUJob")
 
-BY_KIND: Final = {resource.kind: resource for resource in (PODS, SERVICES, TPUJOBS)}
+BY_KIND: Final = {resource.kind: resource for resource in (PODS, SERVICES, CONFIG_MAPS, TPUJOBS)}
 """Kinds that plans may name."""

@@ -108,6 +108,7 @@ IN_NAMESPACES: Rules = {
     ("tpu-operator.dev/tpujobs/status", "", ("patch",)),
     ("/pods", "", ("create", "delete", "get", "list", "watch")),
     ("/services", "", ("create", "get", "list", "patch", "watch")),
+    ("/configmaps", "", ("create", "get")),
     ("events.k8s.io/events", "", ("create",)),
 }
 IN_CLUSTER: Rules = {("/nodes", "", ("list", "watch"))}

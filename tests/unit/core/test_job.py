@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.builders import NOW, RUNNING, STARTING, World, decode_pod, job, report, terminated
+from tpu_operator.api import TPUJobStatus
 from tpu_operator.core.snapshot import Node
 
 FOUR = {"train-0-0", "train-0-1", "train-0-2", "train-0-3"}
@@ -73,14 +74,47 @@ class TestStart:
         assert the_world.job.status.ready == "1/4"
         assert the_world.job.status.slices[0].ready == "1/4"
 
-    def test_only_a_status_that_brings_nothing_but_counts_can_wait(self) -> None:
+    def test_the_way_to_running_is_told_together(self) -> None:
+        the_world = world()
+        assert the_world.step().progress == "Pending 0/4"
+        the_world.job = the_world.job.model_copy(update={"status": TPUJobStatus()})
+        the_world.all_pods(**STARTING)
+        assert the_world.plan().progress == "Starting 0/4"
+        the_world.all_pods(**RUNNING)
+        assert the_world.plan().progress == ""
+
+    def test_the_end_of_a_restart_is_told_with_what_comes_next(self) -> None:
+        the_world = world().run()
+        del the_world.pods["train-0-1"]
+        assert the_world.step().progress == "", "a restart is a decision"
+        the_world.step()
+        the_world.step()
+        assert the_world.job.status.phase == "Restarting"
+        assert the_world.plan().progress == "Pending 0/4"
+
+    @pytest.mark.parametrize("spec", [{"suspend": True}, {"template": {"spec": {"hostname": "x"}}}])
+    def test_what_keeps_a_job_from_starting_is_told_at_once(self, spec: dict[str, Any]) -> None:
+        assert world(**spec).plan().progress == ""
+
+    def test_an_attempt_given_up_for_the_same_reason_twice_is_told_twice(self) -> None:
+        the_world = world().settle()
+        for attempt in (1, 2):
+            the_world.vanish("train-0-1")
+            the_world.patch_spec(run={"command": [f"v{attempt}"]})
+            plan = the_world.step()
+            assert the_world.job.status.slices[0].attempt == attempt
+            assert plan.progress == ""
+            the_world.step()
+            the_world.step()
+
+    def test_only_a_status_that_brings_nothing_but_progress_can_wait(self) -> None:
         the_world = world().settle().all_pods(**STARTING).settle()
         the_world.set_pod("train-0-2", **RUNNING)
         counts = the_world.plan()
         assert counts.status is not None
-        assert counts.status_can_wait
+        assert counts.progress == "Starting 1/4"
         the_world.all_pods(**RUNNING)
-        assert not the_world.plan().status_can_wait
+        assert the_world.plan().progress == ""
 
     def test_status_says_which_node_pool(self) -> None:
         the_world = world()
@@ -88,7 +122,7 @@ class TestStart:
             {"metadata": {"name": "node", "labels": {"cloud.google.com/gke-nodepool": "pool-7"}}}, Node
         )
         the_world.settle().set_pod("train-0-2", **STARTING)
-        assert the_world.plan().status_can_wait, "more news are to be expected"
+        assert the_world.plan().progress, "more news are to be expected"
         assert the_world.run().job.status.slices[0].node_pool == "pool-7"
 
     def test_nothing_is_written_when_nothing_has_changed(self) -> None:

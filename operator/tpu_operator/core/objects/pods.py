@@ -12,6 +12,7 @@ from tpu_operator.api import API_VERSION
 from tpu_operator.core import names
 from tpu_operator.core.environment import GangSpec, Place, overridden, tpu_environment, with_defaults
 from tpu_operator.core.numbers import whole
+from tpu_operator.core.objects import hostlists
 from tpu_operator.core.objects.merge import merge
 from tpu_operator.core.placement import Demand
 
@@ -62,6 +63,23 @@ class PodFactory:
 
     def worker(self, slice_index: int, host: int, attempt: int, pool: str = "") -> BuiltPod:
         """The pod of one host, in a certain node pool, or wherever the scheduler puts its slice."""
+        built = self._worker(slice_index, host, attempt, pool)
+        if hostlists.too_long(built.manifest):
+            hostlists.refer(built.manifest, self._lists_name(slice_index))
+        return built
+
+    def host_lists(self, slice_index: int) -> Manifest | None:
+        """The ConfigMap that a slice's pods refer to, where their lists of hosts are long."""
+        pod = self._worker(slice_index, 0, 0, "").manifest
+        if not hostlists.too_long(pod):
+            return None
+        labels = {names.LABEL_JOB: self.job.metadata.name}
+        return hostlists.host_lists(self._lists_name(slice_index), pod, labels, owner_reference(self.job))
+
+    def _lists_name(self, slice_index: int) -> str:
+        return f"{names.slice_name(self.job.metadata.name, slice_index)}-hosts-{self.revision}"
+
+    def _worker(self, slice_index: int, host: int, attempt: int, pool: str) -> BuiltPod:
         name = names.worker_name(self.job.metadata.name, slice_index, host)
         labels = self._labels(names.WORKER, attempt) | {
             names.LABEL_SLICE: str(slice_index),

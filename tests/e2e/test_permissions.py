@@ -54,6 +54,11 @@ def blocked(kube: Kube, name: str) -> bool:
     return any(each["type"] == "Blocked" and each["status"] == "True" for each in conditions)
 
 
+def uid_of(kube: Kube, selector: str) -> str | None:
+    uids: list[str] = [each["metadata"]["uid"] for each in kube.find("pods", selector)]
+    return uids[0] if uids else None
+
+
 def unowned(kind: str, name: str, spec: Object) -> Object:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
@@ -78,6 +83,15 @@ def test_the_chart_grants_what_the_operator_uses_and_no_more(
     published = "publishNotReadyAddresses"
     wait_for("the Service is put right", lambda: kube.get("service", "kept")["spec"].get(published))
     kube.kubectl("delete", "tpujob", "kept")
+
+    # Lists of hosts that are in a ConfigMap. There are no nodes for the pods; one of them is made twice.
+    large = {"accelerator": "v5p", "topology": "8x8x8"}
+    kube.apply(job("large", ["true"], tpu=large, run={"launcher": "torchrun"}))
+    pod = wait_for("the last pod of a large job", lambda: kube.find("pods", "tpu-operator.dev/host=127"))
+    kube.kubectl("delete", "pod", "large-0-127", "--wait=false")
+    uid = pod[0]["metadata"]["uid"]
+    wait_for("another one in its place", lambda: uid_of(kube, "tpu-operator.dev/host=127") not in {None, uid})
+    kube.kubectl("delete", "tpujob", "large")
 
     kube.apply(job("short", ["true"], ttlSecondsAfterFinished=0))
     wait_for("the finished job is deleted", lambda: not kube.find("tpujobs"))

@@ -118,6 +118,20 @@ class Lab:
         assert health is not None
         await self.poll(lambda: asyncio.to_thread(healthy, health), f"{name} to work")
 
+    async def served(self, collection: str) -> None:
+        """Wait until objects of a new kind can be made."""
+
+        async def answers() -> bool:
+            try:
+                return bool(await self.http.call("GET", collection))
+            except RuntimeError as error:
+                # The server asks for patience while it sets up the storage.
+                if "TooManyRequests" in str(error):
+                    return False
+                raise
+
+        await self.poll(answers, f"{collection} to be served", pause=0.1)
+
     async def poll(
         self, what: Callable[[], Awaitable[Any]], why: str, pause: float = 0.5, patience: float = 600.0
     ) -> None:

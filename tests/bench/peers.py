@@ -66,7 +66,7 @@ class Peer(Subject):
     collection: ClassVar[str]
     """Where its objects are."""
     arguments: ClassVar[tuple[str, ...]] = ()
-    sizes = (256,)
+    sizes = (16, 256)
 
     def __init__(self, lab: Lab) -> None:
         super().__init__(lab)
@@ -81,6 +81,7 @@ class Peer(Subject):
         binary = await asyncio.to_thread(binaries.ensure, [self.name])
         module = await asyncio.to_thread(_module, self.name)
         await self.lab.kubectl("apply", "--server-side", "-f", module / self.crds)
+        await self.lab.served(self.collection)
         self._process = self._launch(binary[self.name])
         await self.lab.poll(self._healthy, f"{self.name} to be ready", pause=0.1)
         if self.hooks:

@@ -67,15 +67,14 @@ def calls(counted: Counter[str]) -> Metrics:
 
 async def create(lab: Lab, subject: Subject, gang: Gang) -> Metrics:
     """A gang, from nothing until all hosts are ready."""
-    async with PodWatch(lab.http, NAMESPACE) as watch:
+    async with PodWatch(lab.http, NAMESPACE) as watch, asyncio.TaskGroup() as group:
         meter = Meter(lab, subject)
         began = time.monotonic()
-        task = asyncio.create_task(subject.create(gang))
+        group.create_task(subject.create(gang))
         pods = gang.hosts + subject.more_pods
         created = await watch.until(lambda: len(watch.pods) == pods, "the pods")
         scheduled = await watch.until(lambda: len(watch.scheduled) == pods, "the scheduler")
         ready = await watch.until(lambda: len(watch.ready) == pods, "the pods to be ready")
-        await task
         await subject.running(gang)
         running = time.monotonic()
         await asyncio.sleep(SETTLE)
@@ -85,8 +84,8 @@ async def create(lab: Lab, subject: Subject, gang: Gang) -> Metrics:
 
 async def restart(lab: Lab, subject: Subject, gang: Gang) -> Metrics:
     """A gang, from the failure of one host until all are ready again."""
-    async with PodWatch(lab.http, NAMESPACE) as watch:
-        recovery = asyncio.create_task(subject.recover(gang, watch))
+    async with PodWatch(lab.http, NAMESPACE) as watch, asyncio.TaskGroup() as group:
+        group.create_task(subject.recover(gang, watch))
         meter = Meter(lab, subject)
         victim = sorted(watch.pods)[gang.hosts // 2]
         began = time.monotonic()
@@ -94,7 +93,6 @@ async def restart(lab: Lab, subject: Subject, gang: Gang) -> Metrics:
         gone = await watch.until(lambda: len(watch.gone) >= gang.hosts, "the old pods to go")
         pods = gang.hosts + subject.more_pods
         ready = await watch.until(lambda: len(watch.ready) == pods, "the new pods to be ready")
-        await recovery
         await subject.running(gang)
         running = time.monotonic()
         await asyncio.sleep(SETTLE)

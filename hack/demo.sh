@@ -23,6 +23,12 @@ quietly() { # show the output of a command only if it fails
   output=$("$@" 2>&1) || { printf '%s\n' "$output" >&2; return 1; }
 }
 
+is_ours() { # whether KUBECONFIG is that of the dev cluster, which people are told to export
+  local ours=.devcluster/kubeconfig
+  [ "$NAME" = dev ] || ours=.devcluster/$NAME/kubeconfig
+  [ -z "${KUBECONFIG-}" ] || [ "$(realpath -m "$KUBECONFIG")" = "$(realpath -m "$ours")" ]
+}
+
 use_tools() { # kubectl and helm of PATH, else the ones of the dev cluster
   local missing=()
   for tool in kubectl helm; do command -v "$tool" >/dev/null || missing+=("$tool"); done
@@ -94,7 +100,7 @@ host_logs() {
 
 VALUES=()
 OWN=''
-if [ -z "${KUBECONFIG-}" ]; then
+if is_ours; then
   OWN=yes
   dev_cluster
 else

@@ -315,10 +315,12 @@ class JobMachine(RuleBasedStateMachine):
         self.world.patch_spec(suspend=not self.world.job.spec.suspend)
 
     def change_shape(self, data: st.DataObject) -> None:
-        """Allowed while the job is suspended; nobody has to wait for the pods to be gone."""
+        """Allowed until the start, and once a suspension was seen; nobody waits for the pods to be gone."""
         suspended = self.world.job.spec.suspend
         self.world.patch_spec(suspend=True)
-        self.world.patch_spec(tpu=data.draw(tpus(max_hosts=2)))
+        self.world.step()
+        if self.world.job.status.start_time is None:
+            self.world.patch_spec(tpu=data.draw(tpus(max_hosts=2)))
         self.world.patch_spec(suspend=suspended)
 
     def change_template(self, data: st.DataObject) -> None:

@@ -142,10 +142,10 @@ class User:
             self._disturb(job)
 
     def resize(self) -> None:
-        """Change the slices of a suspended job."""
+        """Change the slices of a job whose suspension was seen."""
         suspended = [j for j in self._server.all("tpujobs") if j.body["spec"].get("suspend")]
-        if suspended:
-            self._edit(self._rng.choice(suspended), tpu=draw_tpu(self._rng))
+        if seen := [j for j in suspended if "startTime" not in j.body.get("status", {})]:
+            self._edit(self._rng.choice(seen), tpu=draw_tpu(self._rng))
 
     def stranger(self) -> None:
         """Take a name that a job wants."""

@@ -354,19 +354,23 @@ class TPUJobSpec(Model):
 
     model_config = ConfigDict(json_schema_extra=validations(*spec_rules()))
 
-    tpu: TPUSpec = Field(description="Which TPUs. Cannot change once the job has started, unless suspended.")
+    tpu: TPUSpec = Field(
+        description="Which TPUs. Cannot change once the job has started, unless its phase is Suspended."
+    )
     run: RunSpec = Field(
-        description="What runs on every host. Cannot change once the job has started, unless suspended."
+        description="What runs on every host. Cannot change once the job has started, unless its phase is "
+        "Suspended."
     )
     template: dict[str, Any] | None = Field(
         default=None,
         description="Pod template merged over the pods that the operator builds; containers by name, "
-        "the operator's being called main.",
+        "the operator's being called main. A change shows in the pods of the next attempt.",
         json_schema_extra=POD_TEMPLATE,
     )
     head: dict[str, Any] | None = Field(
         default=None,
-        description="Pod template of one more pod without TPUs, such as a driver or a Ray head.",
+        description="Pod template of one more pod without TPUs, such as a driver or a Ray head. A change "
+        "shows in the next attempt.",
         json_schema_extra=POD_TEMPLATE,
     )
     failure_policy: FailurePolicy = Field(

@@ -88,12 +88,15 @@ def _name_within(room: str, pod: str, *, unless: str) -> Rule:
 
 
 def _fixed_once_started(field: str) -> Rule:
-    """Keep what running pods were made from; a suspended job has none."""
-    suspended = " && ".join(f"has({o}.spec.suspend) && {o}.spec.suspend" for o in ("oldSelf", "self"))
+    """Keep what running pods were made from.
+
+    A suspended job has none as soon as the operator has seen the suspension, and taken `startTime` away.
+    """
     return rule(
-        f"!(has(oldSelf.status) && has(oldSelf.status.startTime)) || ({suspended})"
+        "!(has(oldSelf.status) && has(oldSelf.status.startTime))"
         f" || self.spec.{field} == oldSelf.spec.{field}",
-        "cannot change once the job has started: set spec.suspend to true first, or create a new job",
+        "cannot change once the job has started: set spec.suspend to true and wait for phase Suspended, "
+        "or create a new job",
         path=f".spec.{field}",
         reason="FieldValueForbidden",
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tpu_operator.api import RuleAction, SuccessPolicy
 from tpu_operator.catalog import CatalogError
 from tpu_operator.core import failures, pending, restart
-from tpu_operator.core.jobstatus import Draft, describe, refused
+from tpu_operator.core.jobstatus import Draft, acknowledged, describe, refused
 from tpu_operator.core.jobview import JobView, observe
 from tpu_operator.core.missing import LEFT_TO_SCHEDULER, missing_pods, template_faults
 from tpu_operator.core.objects import services
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tpu_operator.core.snapshot import JobSnapshot
 
 NO_ROOM: Final = "the node pool that was chosen has no room after all; the scheduler looks for another"
-CHANGED: Final = "the spec or the operator's settings changed while the pods were being created"
+CHANGED: Final = "the spec or the operator's settings have changed since the pods were created"
 MANAGER: Final = "tpu-operator.dev/tpu-operator"
 """Value of `spec.managedBy` that means us; so does leaving it out."""
 
@@ -60,14 +60,15 @@ def plan(snapshot: JobSnapshot, now: datetime, settings: PodSettings) -> Plan:
 
 def _finished(view: JobView) -> Plan:
     """Nothing runs on, finished pods stay for their logs, and after its time the job goes."""
-    running = [pod for pod in view.pods if not pod.finished]
+    meta = view.job.metadata
+    running = deletes((pod for pod in view.pods if not pod.finished), view.losses)
+    status = acknowledged(view.status, meta.generation)
     ttl, ended = view.job.spec.ttl_seconds_after_finished, view.ended
     if ttl is None or ended is None:
-        return Plan(deletes=deletes(running, view.losses))
+        return Plan(deletes=running, status=status)
     left = (ended + timedelta(seconds=ttl) - view.now).total_seconds()
     if left > 0:
-        return Plan(deletes=deletes(running, view.losses), requeue_after=left)
-    meta = view.job.metadata
+        return Plan(deletes=running, status=status, requeue_after=left)
     return Plan(deletes=(Delete("TPUJob", meta.namespace, meta.name, meta.uid),))
 
 
@@ -205,14 +206,24 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
 
 def _renew(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:
     """Start an attempt anew whose pods cannot be completed, or not where they are."""
-    if mixed := [gang for gang in view.gangs if gang.mixed(factory.revision)]:
-        return draft.renew(mixed, "TemplateChanged", CHANGED)
+    if outdated := _outdated(view, factory.revision):
+        return draft.renew(outdated, "TemplateChanged", CHANGED)
     if not factory.chooses_pools:
         return None
     if refused := [gang for gang in view.gangs if pending.pinned_in_vain(gang.current, view.now)]:
         return draft.renew(refused, LEFT_TO_SCHEDULER, NO_ROOM)
     draft.requeue(pending.patience(view.pods, view.now))
     return None
+
+
+def _outdated(view: JobView, revision: str) -> list[Gang]:
+    """Gangs that cannot go on with the pods that they have.
+
+    Pods of two revisions do not make one attempt. And until it is on record that the job has started, all of
+    its spec may change, even while pods are made from it.
+    """
+    begun = view.status.start_time is not None
+    return [gang for gang in view.gangs if gang.outdated(revision) and (gang.absent or not begun)]
 
 
 def _service(view: JobView) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:

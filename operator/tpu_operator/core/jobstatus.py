@@ -19,7 +19,7 @@ from tpu_operator.core.plan import Event, Observation, Plan
 from tpu_operator.core.slicegroup import slice_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from tpu_operator.api import Condition, Failure, Restarts
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tpu_operator.core.slicegroup import Gang
 
 WARNINGS: Final = frozenset({ConditionType.FAILED, ConditionType.RESTARTING, ConditionType.BLOCKED})
+OVERRIDDEN: Final = "EnvironmentOverridden"
 MAX_MESSAGE: Final = 256
 UNDER_WAY: Final = frozenset(
     {SliceState.PENDING, SliceState.STARTING, SliceState.RUNNING, SliceState.RESTARTING}
@@ -136,7 +137,7 @@ class Draft:
             self.conditions.set(ConditionType.BLOCKED, True, hold.reason, hold.message)
         elif overrides:
             message = f"the job sets {', '.join(overrides)} itself; its values stand"
-            self.conditions.set(ConditionType.BLOCKED, False, "EnvironmentOverridden", message)
+            self.conditions.set(ConditionType.BLOCKED, False, OVERRIDDEN, message)
         elif self.conditions.is_true(ConditionType.BLOCKED):
             self.conditions.set(ConditionType.BLOCKED, False, "NotBlocked")
 
@@ -163,6 +164,10 @@ class Draft:
 
     def _bump(self, gangs: Iterable[Gang], state: SliceState) -> None:
         self._bumped |= {index: state for gang in gangs for index in gang.slices}
+        blocked = self.conditions.get(ConditionType.BLOCKED)
+        if blocked is not None and blocked.reason == OVERRIDDEN:
+            # Said of the pods that are given up now; of the next ones it may not be true.
+            self.conditions.set(ConditionType.BLOCKED, False, "NotBlocked")
 
     def _await_attempt(self) -> None:
         self.conditions.set(ConditionType.READY, False, "Restarting", "the next attempt has not started yet")
@@ -268,6 +273,13 @@ class Draft:
         old = self._view.status.pending
         since = old.since if old is not None and old.reason == self._hold.reason else self._view.now
         return Pending(reason=self._hold.reason, message=self._hold.message, since=since)
+
+
+def acknowledged(status: TPUJobStatus, generation: int) -> Mapping[str, Any] | None:
+    """A status that says no more than before, but of this generation of the spec; None if it does already."""
+    if status.observed_generation == generation:
+        return None
+    return status.model_copy(update={"observed_generation": generation}).wire()
 
 
 def refused(status: TPUJobStatus, generation: int, now: datetime, message: str) -> Plan:

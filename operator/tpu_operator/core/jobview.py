@@ -97,7 +97,8 @@ class JobView:
     def leader(self) -> Pod | None:
         """The head, or else host 0 of slice 0, of the present attempt."""
         meta = self.job.metadata
-        name = names.head_name(meta.name) if self.job.spec.head else names.worker_name(meta.name, 0, 0)
+        headed = any(member.slice_index is None for gang in self.gangs for member in gang.members)
+        name = names.head_name(meta.name) if headed else names.worker_name(meta.name, 0, 0)
         return next((pod for gang in self.gangs for pod in gang.current if pod.name == name), None)
 
     def incident(self, gang: Gang) -> Failure | None:
@@ -171,9 +172,9 @@ def _subdomain(job: TPUJob) -> str:
 
 
 def _memberships(job: TPUJob, spec: GangSpec) -> list[tuple[Member, ...]]:
-    """Members of each gang."""
+    """Members of each gang, with the head that the job may have."""
     name, hosts = job.metadata.name, spec.shape.hosts
-    head = (Member(names.head_name(name)),) if job.spec.head else ()
+    head = (Member(names.head_name(name)),)
     if job.spec.failure_policy.restart_scope == RestartScope.SLICE:
         slices = [workers(name, (index,), hosts) for index in range(spec.num_slices)]
         return [slices[0] + head, *slices[1:]]
@@ -196,6 +197,9 @@ def _gang(
     attempt = max(known, default=0)
     # Slices that restarted one by one catch up when the scope becomes the job: nobody took their pods away.
     started = all(s.state in SEEN_ON_NODES and s.attempt == attempt for s in recorded)
+    if not _headed(job, [pod for pod in pods.values() if pod.attempt == attempt]):
+        members = tuple(member for member in members if member.slice_index is not None)
+        pods = {member.name: pods[member.name] for member in members if member.name in pods}
     return Gang(
         members,
         attempt=attempt,
@@ -227,6 +231,12 @@ def _misplaced(snapshot: JobSnapshot, pods: Iterable[Pod], attempt: int, now: da
             message = f"slice {index} is spread over the node pools {where}"
             found[last.name] = failures.misplaced(last, message, now)
     return found
+
+
+def _headed(job: TPUJob, current: list[Pod]) -> bool:
+    """Whether the present attempt should have a head: not one that was asked for after its pods were made."""
+    made_with = not current or any(names.LABEL_HEADED in pod.metadata.labels for pod in current)
+    return bool(job.spec.head) and made_with
 
 
 def _ignored(job: TPUJob, pods: Iterable[Pod], now: datetime) -> Iterable[str]:

@@ -19,6 +19,8 @@ LABEL_HOST: Final = PREFIX + "host"
 LABEL_SLICE_ID: Final = PREFIX + "slice-id"
 """Unique in the cluster, so that a slice can keep every other slice out of its node pool."""
 LABEL_ATTEMPT: Final = PREFIX + "attempt"
+LABEL_HEADED: Final = PREFIX + "headed"
+"""On the pods of an attempt that has a head, so that one that is asked for later is not missed in it."""
 LABEL_REVISION: Final = PREFIX + "revision"
 """Hash of all that a pod was made from, so that no attempt mixes pods of two templates."""
 

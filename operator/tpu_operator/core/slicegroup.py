@@ -121,10 +121,9 @@ class Gang:
         """Whether nothing more is expected of a pod."""
         return pod.succeeded or pod.name in self.ignored
 
-    def mixed(self, revision: str) -> bool:
-        """Whether filling the gaps would put pods of two revisions into one attempt."""
-        others = [pod for pod in self.current if pod.metadata.labels.get(names.LABEL_REVISION) != revision]
-        return bool(self.absent and others)
+    def outdated(self, revision: str) -> bool:
+        """Whether pods of this attempt were made from something else."""
+        return any(pod.metadata.labels.get(names.LABEL_REVISION) != revision for pod in self.current)
 
     def has_member(self, name: str | None) -> bool:
         """Whether a pod of that name belongs to the gang."""

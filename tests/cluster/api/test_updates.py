@@ -55,6 +55,7 @@ def test_tpu_and_run_are_fixed_once_started(jobs: Jobs, name: str, changes: Obje
     running(jobs, name)
     message = jobs.update(name, changes)
     assert f"{field}: Forbidden: cannot change once the job has started: set spec.suspend to true" in message
+    assert "wait for phase Suspended" in message
 
 
 def test_tpu_and_run_may_change_before_the_start(jobs: Jobs) -> None:
@@ -62,12 +63,15 @@ def test_tpu_and_run_may_change_before_the_start(jobs: Jobs) -> None:
     assert jobs.update("not-started", {"tpu.topology": "4x8", "run.command": ["other"]}) == ""
 
 
-def test_tpu_and_run_may_change_while_suspended_but_not_with_the_resume(jobs: Jobs) -> None:
+def test_tpu_and_run_may_change_once_the_operator_has_seen_the_suspension(jobs: Jobs) -> None:
     running(jobs, "paused")
     assert jobs.update("paused", {"suspend": True}) == ""
+    assert "spec.tpu: Forbidden" in jobs.update("paused", {"suspend": True, "tpu.topology": "4x8"})
+    jobs.write_status("paused", {"phase": "Suspended"})
     assert jobs.update("paused", {"suspend": True, "tpu.topology": "4x8"}) == ""
-    assert "spec.tpu: Forbidden" in jobs.update("paused", {"tpu.topology": "8x8"})
     assert jobs.update("paused", {"tpu.topology": "4x8"}) == ""
+    jobs.write_status("paused", STARTED)
+    assert "spec.tpu: Forbidden" in jobs.update("paused", {"tpu.topology": "8x8"})
 
 
 def test_the_rest_of_a_started_job_may_change(jobs: Jobs) -> None:

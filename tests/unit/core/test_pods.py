@@ -507,6 +507,7 @@ class TestHead:
             "tpu-operator.dev/job": "train",
             "tpu-operator.dev/component": "head",
             "tpu-operator.dev/attempt": "2",
+            "tpu-operator.dev/headed": "true",
         }
         assert metadata["ownerReferences"][0]["uid"] == UID
         assert built.manifest["spec"] == {
@@ -521,6 +522,7 @@ class TestHead:
         with_it, without = build(head=HEAD).manifest, build().manifest
         for pod in (with_it, without):
             pod["metadata"]["labels"].pop("tpu-operator.dev/revision")
+        assert with_it["metadata"]["labels"].pop("tpu-operator.dev/headed") == "true"
         assert with_it == without
 
     def test_conflicts(self) -> None:

@@ -138,7 +138,7 @@ class PodFactory:
             names.LABEL_JOB: self.job.metadata.name,
             names.LABEL_COMPONENT: component,
             names.LABEL_ATTEMPT: str(attempt),
-        }
+        } | ({names.LABEL_HEADED: "true"} if self.job.spec.head else {})
 
     def _pod(self, name: str, labels: Mapping[str, str], spec: Manifest) -> Manifest:
         common = {

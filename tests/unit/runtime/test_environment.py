@@ -18,7 +18,7 @@ def problems(env: dict[str, str]) -> list[str]:
 def test_a_good_environment_is_read_whole() -> None:
     env = read_environment(variables(slice_index=1, host=2, slices=2, hosts=4, launcher="jax", attempt=3))
     assert (env.place.slice_index, env.place.host, env.place.attempt) == (1, 2, 3)
-    assert (env.place.num_hosts, env.place.index, env.place.job) == (8, 6, "TPUJob/default/job")
+    assert (env.place.num_hosts, env.place.index, env.place.job) == (8, 6, "TPUJob/default/job/")
     assert (env.hardware.topology, env.hardware.devices_per_host, env.hardware.emulated) == ("8x2", 4, True)
     assert env.identity.worker_id == 2
     assert env.coordinator == ("localhost", 8090)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY
 
+from tpu_operator.controllers.chipseconds import ChipSeconds
 from tpu_operator.controllers.cluster import ClusterState
 from tpu_operator.controllers.job import JobController
 from tpu_operator.controllers.jobmetrics import JobMetrics
@@ -58,6 +59,10 @@ class Runner:
             for namespace, queue in queues.items()
         ]
 
+        self._spent = ChipSeconds(clock)
+        for controller, _ in self._controllers:
+            self._spent.follow(controller.jobs)
+
     @property
     def informers(self) -> list[Informer[Any]]:
         """All of them, each once."""
@@ -75,7 +80,7 @@ class Runner:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        collector = JobMetrics(self._jobs, self._elector.held)
+        collector = JobMetrics(self._jobs, self._spent, self._elector.held)
         REGISTRY.register(collector)
         try:
             await self._run()

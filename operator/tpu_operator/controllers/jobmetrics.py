@@ -1,7 +1,7 @@
 """Metrics about TPUJobs (contract A6), read off their statuses at each scrape.
 
-Nothing is kept here that a restart would lose: what a counter counts is in the status of the job. Only the
-leader reports, so that sums over replicas are right.
+But for chip-seconds, nothing is kept that a restart would lose: what a counter counts is in the status of
+the job. Only the leader reports, so that sums over replicas are right.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from tpu_operator import catalog
 from tpu_operator.api import Phase, SliceState
+from tpu_operator.controllers.chipseconds import slice_chips
 from tpu_operator.engine.metrics import PREFIX
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
+    from tpu_operator.controllers.chipseconds import ChipSeconds
     from tpu_operator.core.snapshot import Custom
 
 NAMED: Final = ["namespace", "name"]
@@ -32,20 +33,26 @@ class JobMetrics(Collector):
 
     Args:
         jobs: the jobs, as they are now.
+        spent: what they have cost.
         reports: whether this replica is the one to report.
     """
 
-    def __init__(self, jobs: Callable[[], Iterable[Custom]], reports: Callable[[], bool]) -> None:
+    def __init__(
+        self, jobs: Callable[[], Iterable[Custom]], spent: ChipSeconds, reports: Callable[[], bool]
+    ) -> None:
         self._jobs = jobs
+        self._spent = spent
         self._reports = reports
 
     def collect(self) -> Iterable[Metric]:
         """All metrics, with the values of this moment."""
-        jobs = list(self._jobs()) if self._reports() else []
+        reports = self._reports()
+        jobs = list(self._jobs()) if reports else []
         yield _phases(jobs)
         yield _restarts(jobs)
         yield _pending(jobs, datetime.now(UTC))
         yield _chips(jobs)
+        yield _chip_seconds(self._spent if reports else None)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: names are known without collecting, and collecting needs an informer."""
@@ -91,7 +98,7 @@ def _chips(jobs: Iterable[Custom]) -> Metric:
     )
     chips: Counter[str] = Counter({state.value: 0 for state in SliceState})
     for job in jobs:
-        size = _slice_chips(job)
+        size = slice_chips(job)
         for each in job.status.get("slices", ()):
             chips[each.get("state", SliceState.PENDING)] += size
     for state, count in chips.items():
@@ -99,12 +106,15 @@ def _chips(jobs: Iterable[Custom]) -> Metric:
     return family
 
 
-def _slice_chips(job: Custom) -> int:
-    tpu = job.spec.get("tpu", {})
-    try:
-        return catalog.resolve(tpu["accelerator"], tpu["topology"], tpu.get("chipsPerHost")).chips
-    except (catalog.CatalogError, KeyError):
-        return 0
+def _chip_seconds(spent: ChipSeconds | None) -> Metric:
+    family = CounterMetricFamily(
+        PREFIX + "job_chip_seconds",
+        "Chips of each job times seconds, by what they did.",
+        labels=[*NAMED, "state"],
+    )
+    for key, state, seconds in spent.totals() if spent else ():
+        family.add_metric([*key, state], seconds)
+    return family
 
 
 def _at(status: dict[str, Any], *path: str) -> dict[str, Any]:

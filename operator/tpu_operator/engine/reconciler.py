@@ -32,7 +32,7 @@ QUIET: Final = 0.5
 """Seconds without progress after which a status that tells of nothing else is written."""
 LONGEST_HOLD: Final = 10.0
 """Seconds after which it is written while things still move."""
-SHARE: Final = 5.0
+SHARE: Final = 10.0
 """For how many times as long as a decision took its object is left alone: the hosts of a large gang change
 one by one, and other objects want their turn."""
 LONGEST_REST: Final = 1.0

@@ -329,5 +329,6 @@ def test_health_and_metrics(operator: Operator, jobs: Jobs) -> None:
         f'job_phase{{name="train",namespace="{jobs.namespace}",phase="Running"}} 1.0',
         'slice_chips{state="Running"} 16.0',
         "gang_start_seconds_count",
+        f'job_chip_seconds_total{{name="train",namespace="{jobs.namespace}",state="running"}}',
     ):
         assert f"tpu_operator_{name}" in text

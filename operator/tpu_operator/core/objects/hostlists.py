@@ -7,6 +7,7 @@ hosts of 4 processes they are 280 KB in each pod and 290 MB in all, written agai
 from __future__ import annotations
 
 import zlib
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -63,4 +64,9 @@ def _lists(pod: Manifest) -> Iterable[Manifest]:
 
 def _key(variable: Manifest) -> str:
     """A name for one value of a variable: containers may differ in it."""
-    return f"{variable['name']}.{zlib.crc32(variable['value'].encode()):08x}"
+    return f"{variable['name']}.{_hash(variable['value'])}"
+
+
+@lru_cache(maxsize=64)
+def _hash(value: str) -> str:
+    return f"{zlib.crc32(value.encode()):08x}"

@@ -1,0 +1,118 @@
+"""What jobs have cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import NOW
+from tpu_operator.controllers.chipseconds import ChipSeconds
+from tpu_operator.controllers.jobmetrics import JobMetrics
+from tpu_operator.core.snapshot import Custom
+
+KEY = ("default", "train")
+
+
+@dataclass
+class Ledger:
+    """Accounts, and a clock that the test moves."""
+
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.accounts = ChipSeconds(lambda: NOW + timedelta(seconds=self.seconds))
+
+    def spent(self) -> dict[str, float]:
+        return {state: seconds for _, state, seconds in self.accounts.totals()}
+
+    def see(self, *states: str, uid: str = "u", **status: Any) -> None:
+        slices = [{"index": index, "state": state} for index, state in enumerate(states)]
+        self.accounts.update(KEY, job(uid, slices=slices, **status))
+
+
+def job(uid: str = "u", topology: str = "4x4", **status: Any) -> Custom:
+    """A job of slices with 16 chips."""
+    wire = {
+        "metadata": {"name": "train", "namespace": "default", "uid": uid},
+        "spec": {"tpu": {"accelerator": "v5e", "topology": topology}},
+        "status": status,
+    }
+    return msgspec.convert(wire, Custom)
+
+
+def test_chips_times_seconds_by_state() -> None:
+    ledger = Ledger()
+    ledger.see("Pending")
+    ledger.seconds = 10
+    ledger.see("Running")
+    ledger.seconds = 25
+    assert ledger.spent() == {"pending": 160, "running": 240}
+    assert ledger.spent() == {"pending": 160, "running": 240}, "a scrape adds nothing"
+
+
+def test_slices_that_are_done_wait_for_the_others() -> None:
+    ledger = Ledger()
+    ledger.see("Succeeded", "Restarting", "Starting")
+    ledger.seconds = 1
+    assert ledger.spent() == {"idle": 16, "restarting": 16, "starting": 16}
+
+
+@pytest.mark.parametrize("state", ["Suspended", "Failed"])
+def test_what_holds_no_chips_costs_nothing(state: str) -> None:
+    ledger = Ledger()
+    ledger.see(state)
+    ledger.seconds = 5
+    assert ledger.spent() == {}
+
+
+def test_a_finished_job_costs_nothing_more() -> None:
+    ledger = Ledger()
+    ledger.see("Running")
+    ledger.seconds = 1
+    ledger.see("Succeeded", completionTime="2026-11-30T12:00:01Z")
+    ledger.seconds = 100
+    assert ledger.spent() == {"running": 16}
+
+
+def test_a_job_of_the_same_name_starts_anew() -> None:
+    ledger = Ledger()
+    ledger.see("Running")
+    ledger.seconds = 1
+    ledger.see("Pending", uid="v")
+    ledger.seconds = 2
+    assert ledger.spent() == {"pending": 16}
+    ledger.accounts.update(KEY, None)
+    assert ledger.spent() == {}
+
+
+def test_a_clock_that_goes_back() -> None:
+    ledger = Ledger(seconds=10)
+    ledger.see("Running")
+    ledger.seconds = 5
+    assert ledger.spent() == {"running": 0}
+    ledger.seconds = 12
+    assert ledger.spent() == {"running": 32}
+
+
+def test_a_shape_that_the_catalog_does_not_know() -> None:
+    ledger = Ledger()
+    ledger.accounts.update(KEY, job(topology="nonsense", slices=[{"index": 0, "state": "Running"}]))
+    ledger.seconds = 1
+    assert ledger.spent() == {"running": 0}
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_only_the_leader_reports_it(leads: bool) -> None:
+    ledger = Ledger()
+    ledger.see("Running")
+    ledger.seconds = 1
+    metrics = JobMetrics(list, ledger.accounts, lambda: leads).collect()
+    samples = [s for m in metrics if m.name == "tpu_operator_job_chip_seconds" for s in m.samples]
+    labels = {"namespace": "default", "name": "train", "state": "running"}
+    assert [(s.name, s.labels, s.value) for s in samples] == (
+        [("tpu_operator_job_chip_seconds_total", labels, 16)] if leads else []
+    )

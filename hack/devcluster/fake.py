@@ -164,11 +164,14 @@ def _stages() -> list[dict[str, Any]]:
     deleted = {"key": ".metadata.deletionTimestamp", "operator": "Exists"}
     pending = {"key": ".status.phase", "operator": "In", "values": ["Pending"]}
     ready = '.status.conditions.[] | select(.type == "Ready") | .status'
+    # Its own deletion shows the pod once more, with no grace left; to delete by that would hit a successor.
+    grace = ".metadata.deletionGracePeriodSeconds | tostring"
+    undecided = {"key": grace, "operator": "NotIn", "values": ["0"]}
     not_ready = {"key": ready, "operator": "NotIn", "values": ["True"]}
     return [
         _stage("Node", "node-ready", [alive, not_ready], {"statusTemplate": _NODE_STATUS}),
         _stage("Pod", "pod-ready", [alive, pending, not_ready], {"statusTemplate": _POD_STATUS}),
-        _stage("Pod", "pod-delete", [deleted], {"delete": True}),
+        _stage("Pod", "pod-delete", [deleted, undecided], {"delete": True}),
     ]
 
 

@@ -58,8 +58,6 @@ class Gang:
         for child in made:
             # The garbage collector deletes what belongs to an object that is not there.
             del child["metadata"]["ownerReferences"]
-            # The operator chooses node pools where there are any, and so does the floor, in choosing none.
-            child["spec"].pop("affinity", None)
         return sorted(made, key=lambda child: child["kind"] == "Pod")
 
     @property

@@ -9,6 +9,7 @@ UV := $(shell command -v uv || echo .tools/uv/bin/uv)
 CLUSTER ?= devcluster
 NAME ?= dev
 SEEDS ?= 0-19999
+SOAK_SECONDS ?= 600
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -51,7 +52,7 @@ binaries: ## Build Kubernetes and the other tools of the local cluster, once for
 cluster-test: venv binaries ## The operator against a real control plane with fake nodes
 	@$(BIN)/pytest tests/cluster --ignore tests/cluster/faults
 
-faults: venv binaries ## The operator killed and cut off at every turn (long)
+faults: venv binaries ## The operator killed and cut off at every turn
 	@$(BIN)/pytest tests/cluster/faults
 
 e2e: venv binaries images ## Images, chart and jobs on real kubelets
@@ -60,11 +61,16 @@ e2e: venv binaries images ## Images, chart and jobs on real kubelets
 bench: venv binaries ## Compare the operator with the least possible and with its peers (ARGS="--help")
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-soak: venv ## 20,000 lives of a simulated cluster (SEEDS=0-19999), hours
+soak: soak-cluster soak-simulation ## Random faults for ten minutes, and for 20,000 simulated lives
+
+soak-cluster: venv binaries ## Ten minutes of faults beside a real control plane (SOAK_SECONDS=600)
+	@SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/pytest -o log_cli=true --log-cli-level=INFO tests/cluster/faults/test_soak.py
+
+soak-simulation: venv ## 20,000 lives of a simulated cluster (SEEDS=0-19999), hours
 	@SIM_SEED=$(SEEDS) $(BIN)/pytest -q --maxfail 20 tests/sim/test_sim.py
 
-test: venv binaries images ## Everything but the fault tests, the soak and the benchmarks
-	@$(BIN)/pytest tests --ignore tests/cluster/faults
+test: venv binaries images ## Everything but the soak and the benchmarks
+	@$(BIN)/pytest tests
 
 images: venv ## Build the operator and runtime images
 	@hack/images.sh
@@ -78,4 +84,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: help venv lock fmt check generate unit binaries cluster-test e2e bench soak test images devcluster-up devcluster-down demo
+.PHONY: help venv lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test images devcluster-up devcluster-down demo

@@ -69,9 +69,13 @@ class Operator:
         wait_for(self.ready, f"{self.identity} to be ready, see {self.log}")
         return self
 
-    def ready(self) -> bool:
+    def check(self) -> None:
+        """Fail if it has ended."""
         assert self._process is not None
         assert self._process.poll() is None, f"{self.identity} has died:\n{self.log.read_text()}"
+
+    def ready(self) -> bool:
+        self.check()
         return self.http(self.metrics_port, "/readyz")[0] == 200
 
     def http(self, port: int, path: str) -> tuple[int, str]:

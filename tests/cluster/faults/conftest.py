@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.faults.lab import Lab
 from tests.cluster.faults.scenarios import Oracle
+from tests.cluster.faults.together import Begun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-    from concurrent.futures import Future
+    from collections.abc import Iterator
 
     from hack.devcluster import Cluster
     from tests.kube import Kube
 
 
 @pytest.fixture(scope="session")
-def lab(control_plane: Cluster, kube: Kube) -> Iterator[Lab]:
+def lab(control_plane: Cluster, kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """The lab, with nodes and namespaces of its own."""
-    made = Lab(control_plane.kubeconfig)
+    made = Lab(control_plane.kubeconfig, tmp_path_factory.mktemp("faults"))
     yield made
     made.close()
 
@@ -32,25 +32,12 @@ def oracle(lab: Lab) -> Oracle:
 
 
 @pytest.fixture(scope="session")
-def begun() -> dict[str, Future[None]]:
-    """Cases that have begun, by test."""
-    return {}
+def begun(lab: Lab, oracle: Oracle) -> Begun:
+    """Tests that run side by side."""
+    return Begun(lab, oracle)
 
 
 @pytest.fixture
-def side_by_side(
-    lab: Lab, oracle: Oracle, request: pytest.FixtureRequest, begun: dict[str, Future[None]]
-) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], None]:
-    """Runs this case of a test, of which all selected cases run side by side, as most of it is waiting.
-
-    Each case is a coroutine that gets the oracle and the test's parameters; each test waits for its own.
-    """
-
-    def run(case: Callable[..., Coroutine[Any, Any, None]]) -> None:
-        tests = [item for item in request.session.items if isinstance(item, pytest.Function)]
-        for item in tests:
-            if item.function is request.function and item.nodeid not in begun:
-                begun[item.nodeid] = lab.submit(case(oracle, **item.callspec.params))
-        begun[request.node.nodeid].result()
-
-    return run
+def alone(begun: Begun) -> None:
+    """Nothing else goes on meanwhile."""
+    begun.wait()

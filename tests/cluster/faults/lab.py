@@ -15,7 +15,7 @@ import signal
 import ssl
 import threading
 import uuid
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import aiohttp
@@ -30,7 +30,7 @@ from tpu_operator.runner import Runner
 from tpu_operator.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from tpu_operator.engine.informer import Informer
 
 T = TypeVar("T")
+Pods = dict[str, tuple[str, str]]
 
-POOLS: Final = 6
+POOLS: Final = 10
 """Slices of two hosts, of which a case takes one; as many cases run at a time."""
 RESERVED: Final = "faults-reserved"
 """A namespace, with a slice more, for what cases wait for."""
@@ -141,13 +142,28 @@ class Replica:
         """Whether its copy of the jobs is that new."""
         return self._jobs.has_seen(version)
 
-    def might_be(self, name: str, phase: str) -> bool:
+    def might_be(self, name: str, phase: str, pods: Pods | None = None) -> bool:
         """Whether it has nothing to do, and thinks that a job is in that phase; empty for one that is gone.
 
         Spares the API server most of the questions whether a test is over.
+
+        Args:
+            name: of the job.
+            phase: of the job.
+            pods: phase and attempt of its pods, none of which is on its way out.
         """
-        job = self._jobs.get((self._namespace, name))
-        return self.idle and (job.status.get("phase", "") if job else "") == phase
+        key = (self._namespace, name)
+        job = self._jobs.get(key)
+        found = {
+            pod.name: (pod.status.phase, str(pod.attempt))
+            for pod in self.runner._controllers[0][0].pods.of(key).values()
+            if not pod.deleting
+        }
+        return (
+            self.idle
+            and (job.status.get("phase", "") if job else "") == phase
+            and (pods is None or found == pods)
+        )
 
     @property
     def _jobs(self) -> Informer[Custom]:
@@ -180,34 +196,40 @@ class Process:
     Args:
         lab: where its proxy runs.
         namespace: where its jobs and its Lease are.
-        directory: for its kubeconfig and its log.
         arguments: more of its command line.
     """
 
     idle = True
     """Nobody can tell."""
 
-    def might_be(self, _name: str, _phase: str) -> bool:
+    def __init__(self, lab: Lab, namespace: str, *arguments: str) -> None:
+        self.proxy = Proxy(lab.upstream)
+        self.operator: Operator
+        self._path = lab.directory / uuid.uuid4().hex
+        own = (f"--namespace={namespace}", f"--own-namespace={namespace}")
+        self._arguments = (*own, *arguments)
+
+    async def start(self) -> Process:
+        """Start it, and wait until it has its first copy of the cluster."""
+        await self.proxy.start()
+        config = self._path.with_suffix(".kubeconfig")
+        config.write_text(json.dumps(kubeconfig(self.proxy.url)))
+        self.operator = Operator(config, self._path.with_suffix(".log"), *self._arguments)
+        await asyncio.to_thread(self.operator.start)
+        return self
+
+    def might_be(self, _name: str, _phase: str, _pods: Pods | None = None) -> bool:
         """Nobody can tell."""
         return True
-
-    def __init__(self, lab: Lab, namespace: str, directory: Path, *arguments: str) -> None:
-        self.proxy = Proxy(lab.upstream)
-        lab.run(self.proxy.start())
-        config = directory / f"{uuid.uuid4().hex}.kubeconfig"
-        config.write_text(json.dumps(kubeconfig(self.proxy.url)))
-        self.operator = Operator(
-            config,
-            directory / "operator.log",
-            f"--namespace={namespace}",
-            f"--own-namespace={namespace}",
-            *arguments,
-        )
 
     def saw(self, version: int) -> bool:
         """Whether it was told of that version of its jobs."""
         jobs = [watch for watch in self.proxy.watches if watch.call.resource == "tpujobs"]
         return any(int(watch.version or 0) >= version for watch in jobs)
+
+    async def health(self) -> int:
+        """Status of its liveness probe."""
+        return (await asyncio.to_thread(self.operator.http, self.operator.health_port, "/healthz"))[0]
 
     def kill(self) -> None:
         """End it with SIGKILL."""
@@ -215,18 +237,26 @@ class Process:
 
     def check(self) -> None:
         """Fail if it has ended by itself."""
-        assert self.proxy.killed or self.operator.ready(), "not ready any more"
+        if not self.proxy.killed:
+            self.operator.check()
 
     async def close(self) -> None:
         """Clean up, whatever state it is in."""
-        self.operator.kill()
+        if hasattr(self, "operator"):
+            await asyncio.to_thread(self.operator.kill)
         await self.proxy.close()
 
 
 class Lab:
-    """An event loop in a thread, and the API server."""
+    """An event loop in a thread, and the API server.
 
-    def __init__(self, kubeconfig: Path) -> None:
+    Args:
+        kubeconfig: of the cluster.
+        directory: for what processes read and write.
+    """
+
+    def __init__(self, kubeconfig: Path, directory: Path) -> None:
+        self.directory = directory
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="lab", daemon=True)
         self._thread.start()
@@ -245,15 +275,6 @@ class Lab:
     def run(self, what: Coroutine[Any, Any, T]) -> T:
         """Do something on the loop, and its result."""
         return self.submit(what).result()
-
-    @contextmanager
-    def within(self, what: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """Enter and leave a context on the loop."""
-        entered = self.run(what.__aenter__())
-        try:
-            yield entered
-        finally:
-            self.run(what.__aexit__(None, None, None))
 
     def close(self) -> None:
         """Give back what was made."""
@@ -361,7 +382,9 @@ def node(index: int) -> Object:
     return made
 
 
-async def wait(what: Callable[[], Awaitable[T]], why: str, patience: float = PATIENCE) -> T:
+async def wait(
+    what: Callable[[], Awaitable[T]], why: str, patience: float = PATIENCE, pace: float = 0.1
+) -> T:
     """Ask until the answer is true.
 
     Raises:
@@ -374,4 +397,4 @@ async def wait(what: Callable[[], Awaitable[T]], why: str, patience: float = PAT
             return answer
         if asyncio.get_running_loop().time() > deadline:
             raise AssertionError(f"waited {patience:.0f} s for {why}; last answer: {answer!r}")
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(pace)

@@ -11,8 +11,8 @@ import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import parse_qsl, urlencode
 
 import aiohttp
 from aiohttp import web
@@ -127,6 +127,11 @@ class Exchange:
         """Let the server carry it out."""
         return await self.proxy.ask(self._request, self.call, self._data)
 
+    def ask_for(self, parameter: str, value: str) -> None:
+        """Change a parameter of the request's query."""
+        path, _, query = self.call.path.partition("?")
+        self.call.path = f"{path}?{urlencode({**dict(parse_qsl(query)), parameter: value})}"
+
     def drop(self) -> web.StreamResponse:
         """Break the connection without an answer."""
         if self._request.transport is not None:
@@ -135,53 +140,6 @@ class Exchange:
 
 
 Action = Callable[["Exchange"], Awaitable[web.StreamResponse]]
-
-
-async def lose_request(exchange: Exchange) -> web.StreamResponse:
-    """The connection breaks before the request has reached the server."""
-    return exchange.drop()
-
-
-async def lose_answer(exchange: Exchange) -> web.StreamResponse:
-    """The server does it, but the answer is lost."""
-    if exchange.call.verb != "watch":
-        await exchange.ask()
-    return exchange.drop()
-
-
-async def twice(exchange: Exchange) -> web.StreamResponse:
-    """The request reaches the server two times; the second answer counts."""
-    await exchange.ask()
-    return await exchange.ask()
-
-
-def delay(until: Callable[[], Awaitable[object]]) -> Action:
-    """Hold the request until something has happened."""
-
-    async def act(exchange: Exchange) -> web.StreamResponse:
-        await until()
-        return await exchange.forward()
-
-    return act
-
-
-def answer(code: int, reason: str = "", retry_after: int | None = None) -> Action:
-    """Answer in the server's place, without asking it."""
-
-    async def act(_: Exchange) -> web.StreamResponse:
-        headers = {"Retry-After": str(retry_after)} if retry_after is not None else {}
-        return web.json_response(status_of(code, reason), status=code, headers=headers)
-
-    return act
-
-
-def garbage(data: bytes) -> Action:
-    """Answer 200 with something that is no object."""
-
-    async def act(_: Exchange) -> web.StreamResponse:
-        return web.Response(body=data, content_type="application/json")
-
-    return act
 
 
 def status_of(code: int, reason: str = "", retry_after: int | None = None) -> Object:
@@ -244,10 +202,10 @@ class Rule:
 
 @dataclass(slots=True)
 class EventRule:
-    """Which events of watches are lost, or held until something has happened.
+    """Which events of watches are lost, or come more than once.
 
     Attributes:
-        until: None to lose them.
+        copies: how many times they come.
         resource: plural; empty matches all but nodes.
         name: name of the object.
         type: ADDED, MODIFIED, DELETED or BOOKMARK; empty for all but bookmarks.
@@ -256,7 +214,7 @@ class EventRule:
         hits: those that it has met, as "type name".
     """
 
-    until: Callable[[], Awaitable[object]] | None = None
+    copies: int = 0
     resource: str = ""
     name: str = ""
     type: str = ""
@@ -296,6 +254,10 @@ class Watch:
         """Send a line, or a part of one."""
         with contextlib.suppress(ConnectionError):
             await self._response.write(line)
+
+    def is_behind(self, resource: str, version: int) -> bool:
+        """Whether it will still bring that version of an object of a resource."""
+        return self.call.resource == resource and int(self.version or 0) < version
 
     async def fail(self, code: int, retry_after: int | None = None) -> None:
         """Send an ERROR event and end, as the server does."""
@@ -350,6 +312,7 @@ class Proxy:
         calls: all requests that came, in order.
         writes: those of them that change something; leases left out.
         watches: watches that are open now.
+        moved: set for a moment when a watch has brought something, or has ended.
         url: where it listens.
     """
 
@@ -359,12 +322,13 @@ class Proxy:
         self.calls: list[Call] = []
         self.writes: list[Call] = []
         self.watches: list[Watch] = []
+        self.moved = asyncio.Event()
         self.url = ""
         self._upstream = upstream
         self._flow = asyncio.Event()
         self._flow.set()
         self._dead = False
-        self._kill: tuple[int, Literal["before", "after"], Callable[[], object]] | None = None
+        self._kill: tuple[int, Callable[[], object]] | None = None
         self._asked: set[asyncio.Task[Any]] = set()
         self._runner: web.ServerRunner | None = None
         self._server: web.Server | None = None
@@ -417,18 +381,19 @@ class Proxy:
         for watch in list(self.watches):
             await watch.fail(GONE)
 
-    def kill_at(self, number: int, when: Literal["before", "after"], kill: Callable[[], object]) -> None:
-        """Cut the replica off at a write, before the server gets it or after it was done.
+    def kill_after(self, number: int, kill: Callable[[], object]) -> None:
+        """Cut the replica off after a write: the server has done it, and the replica does not hear of it.
 
         Args:
-            number: the how manieth write from now on, from 1.
-            when: before the server sees it, or after it has answered and before the replica hears of it.
+            number: the how manieth write from now on; 0 for at once.
             kill: ends the replica; nothing of it passes from before this is called.
         """
-        self._kill = (len(self.writes) + number, when, kill)
+        self._kill = (len(self.writes) + number, kill)
+        if number == 0:
+            self._die(kill)
 
     def spare(self) -> bool:
-        """Take `kill_at` back; whether it is too late."""
+        """Take `kill_after` back; whether it is too late."""
         self._kill = None
         return self._dead
 
@@ -444,7 +409,7 @@ class Proxy:
 
     @property
     def killed(self) -> bool:
-        """Whether the write of `kill_at` has come."""
+        """Whether the write of `kill_after` has come."""
         return self._dead
 
     def _abort(self) -> None:
@@ -471,11 +436,10 @@ class Proxy:
         plan = self._kill
         if plan is None or len(self.writes) != plan[0]:
             return await self._act(exchange)
-        if plan[1] == "after":
-            done = await exchange.ask()
-            if self._kill != plan:
-                return done
-        self._die(plan[2])
+        done = await exchange.ask()
+        if self._kill != plan:
+            return done
+        self._die(plan[1])
         return exchange.drop()
 
     async def _act(self, exchange: Exchange) -> web.StreamResponse:
@@ -495,7 +459,7 @@ class Proxy:
 
     async def _ask(self, request: web.BaseRequest, call: Call, data: bytes) -> web.Response:
         try:
-            async with self._send(request, data) as found:
+            async with self._send(request, call, data) as found:
                 body = await found.read()
         except aiohttp.ClientError:
             if request.transport is not None:
@@ -505,12 +469,14 @@ class Proxy:
         kept = {key: found.headers[key] for key in ("Content-Type", "Retry-After") if key in found.headers}
         return web.Response(body=body, status=found.status, headers=kept)
 
-    def _send(self, request: web.BaseRequest, data: bytes) -> aiohttp.client._RequestContextManager:
+    def _send(
+        self, request: web.BaseRequest, call: Call, data: bytes
+    ) -> aiohttp.client._RequestContextManager:
         headers = {key: request.headers[key] for key in ("Content-Type", "Accept") if key in request.headers}
         headers |= {"Authorization": f"Bearer {self._upstream.token}", "Accept-Encoding": "identity"}
         return self._upstream.session.request(
-            request.method,
-            self._upstream.url + request.path_qs,
+            call.method,
+            self._upstream.url + call.path,
             data=data or None,
             headers=headers,
             ssl=self._upstream.tls,
@@ -521,7 +487,7 @@ class Proxy:
         """Pass a watch on, line by line."""
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         try:
-            async with self._send(request, b"") as found:
+            async with self._send(request, call, b"") as found:
                 call.status = found.status
                 if found.status != web.HTTPOk.status_code:
                     return web.Response(body=await found.read(), status=found.status)
@@ -532,11 +498,17 @@ class Proxy:
                     await self._pass_lines(watch, found.content)
                 finally:
                     self.watches.remove(watch)
+                    self._wake()
         except (aiohttp.ClientError, ConnectionError):
             # Of the server, or of the replica: either way the other one sees its connection end.
             if request.transport is not None:
                 request.transport.abort()
         return response
+
+    def _wake(self) -> None:
+        """Wake whoever waits for watches to move, and nobody who comes later."""
+        self.moved.set()
+        self.moved.clear()
 
     async def _pass_lines(self, watch: Watch, lines: aiohttp.StreamReader) -> None:
         while not watch.ended.is_set():
@@ -546,13 +518,12 @@ class Proxy:
             await _first(self._flow.wait(), watch.ended)
             event = json.loads(line)
             rule = next((r for r in self.event_rules if r.meets(watch.call.resource, event)), None)
-            if rule is not None and rule.until is not None:
-                await _first(rule.until(), watch.ended)
             if watch.ended.is_set():
                 return
-            watch.version = event["object"].get("metadata", {}).get("resourceVersion", watch.version)
-            if not watch.hung and (rule is None or rule.until is not None):
+            for _ in range(0 if watch.hung else 1 if rule is None else rule.copies):
                 await watch.send(line)
+            watch.version = event["object"].get("metadata", {}).get("resourceVersion", watch.version)
+            self._wake()
 
 
 async def _first(what: Awaitable[T], ended: asyncio.Event) -> T | None:

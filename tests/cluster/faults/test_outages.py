@@ -7,38 +7,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.cluster.faults import proxy
+from tests.cluster.faults import actions
 from tests.cluster.faults.lab import wait
 from tests.cluster.faults.proxy import Rule
 from tests.cluster.faults.scenarios import SCENARIOS, Case, case
-from tpu_operator.engine import informer
-from tpu_operator.engine.metrics import API_REQUESTS
+from tests.cluster.faults.together import together
+from tpu_operator.engine.informer import SILENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from tests.cluster.faults.lab import Lab, Replica
-    from tests.cluster.faults.proxy import Action, Call, Proxy
+    from tests.cluster.faults.lab import Replica
+    from tests.cluster.faults.proxy import Call, Proxy
     from tests.cluster.faults.scenarios import Oracle
-
-pytestmark = pytest.mark.timeout(900)
 
 REQUESTS_PER_SECOND: Final = 12
 """What a replica with four watches and a lease may send to a server that is not well."""
-OUTAGES: Final[dict[str, Action]] = {
-    "500": proxy.answer(500),
-    "503": proxy.answer(503),
-    "429": proxy.answer(429),
-    "429-retry-after": proxy.answer(429, retry_after=1),
-    "401": proxy.answer(401),
-    "404": proxy.answer(404),
-    "lost-request": proxy.lose_request,
-    "lost-answer": proxy.lose_answer,
-    "no-json": proxy.garbage(b"<html>bad gateway</html>"),
-    "half-an-object": proxy.garbage(b'{"kind":"List","metadata":{"resourceVer'),
-    "wrong-types": proxy.garbage(b'{"items":{},"metadata":[],"spec":"none"}'),
-    "empty": proxy.garbage(b""),
-}
 
 
 async def fail_host_and_settle(oracle: Oracle, job: Case) -> None:
@@ -80,17 +64,14 @@ class Pace:
         assert len(calls) <= allowed, f"{len(calls)} requests in {seconds:.1f} s:\n{text}"
 
 
-@pytest.mark.parametrize("fault", OUTAGES)
-def test_nothing_works_for_a_while(side_by_side: Callable[..., None], fault: str) -> None:
-    side_by_side(nothing_works_for_a_while)
-
-
-async def nothing_works_for_a_while(oracle: Oracle, fault: str) -> None:
+@together
+@pytest.mark.parametrize("fault", actions.OUTAGES)
+async def test_nothing_works_for_a_while(oracle: Oracle, fault: str) -> None:
     async with case(oracle.lab) as job:
         replica = await job.replica()
         await SCENARIOS["restart"].prepare(job)
         pace = Pace(replica.proxy)
-        outage = Rule(OUTAGES[fault])
+        outage = Rule(actions.OUTAGES[fault])
         replica.proxy.rules = [outage]
         replica.proxy.break_watches()
         await job.end_pod(1, exit_code=3)
@@ -104,28 +85,27 @@ async def nothing_works_for_a_while(oracle: Oracle, fault: str) -> None:
         await job.settles(await oracle.end("restart"))
 
 
-def test_connections_are_refused_for_a_while(lab: Lab, oracle: Oracle) -> None:
-    async def play() -> None:
-        async with case(lab) as job:
-            replica = await job.replica()
-            await SCENARIOS["restart"].prepare(job)
-            await replica.proxy.refuse()
-            await job.end_pod(1, exit_code=3)
-            failures = API_REQUESTS.labels("WATCH", "pods", "0")._value
-            before = failures.get()
-            await wait(until(lambda: failures.get() >= before + 4), "four tries")
-            await replica.proxy.accept()
-            await job.settles(await oracle.end("restart"))
+@together
+async def test_connections_are_refused_for_a_while(oracle: Oracle) -> None:
+    async with case(oracle.lab) as job:
+        replica = await job.replica()
+        await SCENARIOS["restart"].prepare(job)
+        await replica.proxy.refuse()
+        await job.end_pod(1, exit_code=3)
+        tries: set[float] = set()
 
-    lab.run(play())
+        async def four() -> bool:
+            tries.update(informer._tried for informer in replica.runner.informers)
+            return len(tries) >= 4 * len(replica.runner.informers)
+
+        await wait(four, "four tries of each")
+        await replica.proxy.accept()
+        await job.settles(await oracle.end("restart"))
 
 
+@together
 @pytest.mark.parametrize("code", [400, 403, 404, 410, 429, 500, 503, 504])
-def test_a_watch_ends_with_an_error_event(side_by_side: Callable[..., None], code: int) -> None:
-    side_by_side(a_watch_ends_with_an_error_event)
-
-
-async def a_watch_ends_with_an_error_event(oracle: Oracle, code: int) -> None:
+async def test_a_watch_ends_with_an_error_event(oracle: Oracle, code: int) -> None:
     async with case(oracle.lab) as job:
         replica = await job.replica()
         await SCENARIOS["restart"].prepare(job)
@@ -136,12 +116,9 @@ async def a_watch_ends_with_an_error_event(oracle: Oracle, code: int) -> None:
         assert len(lists(replica, "pods")) - listed == (1 if code == 410 else 0)
 
 
+@together
 @pytest.mark.parametrize("politely", [True, False])
-def test_a_watch_ends_in_the_middle_of_a_line(side_by_side: Callable[..., None], politely: bool) -> None:
-    side_by_side(a_watch_ends_in_the_middle_of_a_line)
-
-
-async def a_watch_ends_in_the_middle_of_a_line(oracle: Oracle, politely: bool) -> None:
+async def test_a_watch_ends_in_the_middle_of_a_line(oracle: Oracle, politely: bool) -> None:
     async with case(oracle.lab) as job:
         replica = await job.replica()
         await SCENARIOS["restart"].prepare(job)
@@ -150,27 +127,15 @@ async def a_watch_ends_in_the_middle_of_a_line(oracle: Oracle, politely: bool) -
         await fail_host_and_settle(oracle, job)
 
 
-BROKEN_WATCHES: Final[dict[str, Action]] = {
-    "closed": proxy.garbage(b""),
-    "410": proxy.answer(410),
-    "410-event": proxy.garbage(b'{"type":"ERROR","object":{"code":410,"reason":"Expired"}}\n'),
-    "no-json": proxy.garbage(b"<html>bad gateway</html>\n"),
-    "unknown-event": proxy.garbage(b'{"type":"SHRUG","object":{}}\n'),
-}
-
-
-@pytest.mark.parametrize("fault", BROKEN_WATCHES)
-def test_no_watch_stands(side_by_side: Callable[..., None], fault: str) -> None:
-    side_by_side(no_watch_stands)
-
-
-async def no_watch_stands(oracle: Oracle, fault: str) -> None:
+@together
+@pytest.mark.parametrize("fault", actions.BROKEN_WATCHES)
+async def test_no_watch_stands(oracle: Oracle, fault: str) -> None:
     """Whatever comes of the lists meanwhile, the operator does not spin."""
     async with case(oracle.lab) as job:
         replica = await job.replica()
         await SCENARIOS["restart"].prepare(job)
         pace = Pace(replica.proxy)
-        broken = Rule(BROKEN_WATCHES[fault], verb="watch")
+        broken = Rule(actions.BROKEN_WATCHES[fault], verb="watch")
         replica.proxy.rules = [broken]
         replica.proxy.break_watches()
         await job.end_pod(1, exit_code=3)
@@ -185,17 +150,14 @@ async def no_watch_stands(oracle: Oracle, fault: str) -> None:
         await job.settles(await oracle.end("restart"))
 
 
+@together
 @pytest.mark.parametrize("verb", ["create", "list", "watch"])
-def test_retry_after_is_honoured(side_by_side: Callable[..., None], verb: str) -> None:
-    side_by_side(retry_after_is_honoured)
-
-
-async def retry_after_is_honoured(oracle: Oracle, verb: str) -> None:
+async def test_retry_after_is_honoured(oracle: Oracle, verb: str) -> None:
     """Even if something happens meanwhile that would be worth a request."""
     async with case(oracle.lab) as job:
         replica = await job.replica()
         await SCENARIOS["restart"].prepare(job)
-        full = Rule(proxy.answer(429, retry_after=3), verb=verb, resource="pods", times=1)
+        full = Rule(actions.answer(429, retry_after=3), verb=verb, resource="pods", times=1)
         replica.proxy.rules = [full]
         if verb != "create":
             await replica.proxy.expire()
@@ -214,86 +176,74 @@ def _alike(call: Call, refused: Call) -> bool:
     return same and (refused.is_write or call.resource == refused.resource)
 
 
-def test_retry_after_of_an_error_event_is_honoured(lab: Lab, oracle: Oracle) -> None:
-    async def play() -> None:
-        async with case(lab) as job:
-            replica = await job.replica()
-            await SCENARIOS["restart"].prepare(job)
-            pods = [watch for watch in replica.proxy.watches if watch.call.resource == "pods"][-1]
-            before, now = len(replica.proxy.calls), asyncio.get_running_loop().time()
-            await pods.fail(429, retry_after=3)
-            await fail_host_and_settle(oracle, job)
-            reads = [call for call in replica.proxy.calls[before:] if call.resource == "pods"]
-            again = next(call for call in reads if not call.is_write)
-            assert again.at - now >= 3
-
-    lab.run(play())
+@together
+async def test_retry_after_of_an_error_event_is_honoured(oracle: Oracle) -> None:
+    async with case(oracle.lab) as job:
+        replica = await job.replica()
+        await SCENARIOS["restart"].prepare(job)
+        pods = [watch for watch in replica.proxy.watches if watch.call.resource == "pods"][-1]
+        before, now = len(replica.proxy.calls), asyncio.get_running_loop().time()
+        await pods.fail(429, retry_after=3)
+        await fail_host_and_settle(oracle, job)
+        reads = [call for call in replica.proxy.calls[before:] if call.resource == "pods"]
+        again = next(call for call in reads if not call.is_write)
+        assert again.at - now >= 3
 
 
+@together
 @pytest.mark.parametrize("position", ["kept", "lost"])
-def test_a_pod_is_deleted_while_nobody_watches(side_by_side: Callable[..., None], position: str) -> None:
-    side_by_side(a_pod_is_deleted_while_nobody_watches)
-
-
-async def a_pod_is_deleted_while_nobody_watches(oracle: Oracle, position: str) -> None:
+async def test_a_pod_is_deleted_while_nobody_watches(oracle: Oracle, position: str) -> None:
     async with case(oracle.lab) as job:
         replica = await job.replica()
         await SCENARIOS["lost-pod"].prepare(job)
-        away = Rule(proxy.answer(503), where=lambda call: call.verb in {"list", "watch"})
+        away = Rule(actions.answer(503), where=lambda call: call.verb in {"list", "watch"})
         replica.proxy.rules = [away]
         replica.proxy.break_watches()
         await job.api.delete(job.pod_path(0), gracePeriodSeconds=0)
         await wait(until(lambda: any(call.resource == "pods" for call in away.hits)), "a try")
-        lost = Rule(proxy.answer(410), verb="watch", times=4)
+        lost = Rule(actions.answer(410), verb="watch", times=4)
         replica.proxy.rules = [lost] if position == "lost" else []
         await job.settles(await oracle.end("lost-pod"))
 
 
-def test_a_list_expires_between_two_pages(lab: Lab, oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(informer, "PAGE", 5)
-
-    async def play() -> None:
-        async with case(lab) as job:
-            replica = await job.replica()
-            await SCENARIOS["restart"].prepare(job)
-            expired = Rule(proxy.answer(410), verb="list", where=lambda c: "continue=" in c.path, times=2)
-            replica.proxy.rules = [expired]
-            await replica.proxy.expire()
-            await fail_host_and_settle(oracle, job)
-            await wait(until(lambda: len(expired.hits) == 2), "the lists to expire")
-            await wait(until(lambda: watched_after(replica, expired.hits[1])), "the nodes to be watched")
-            nodes = {node["metadata"]["name"] for node in await job.api.items("/api/v1/nodes")}
-            assert {name for _, name in replica.runner._controllers[0][0].informers["Node"].keys()} == nodes  # noqa: SIM118
-
-    lab.run(play())
+@together
+async def test_a_list_expires_between_two_pages(oracle: Oracle) -> None:
+    async with case(oracle.lab) as job:
+        replica = await job.replica()
+        await SCENARIOS["restart"].prepare(job)
+        expired = Rule(actions.answer(410), verb="list", where=lambda c: "continue=" in c.path, times=2)
+        replica.proxy.rules = [expired, Rule(actions.small_pages(5), verb="list")]
+        await replica.proxy.expire()
+        await fail_host_and_settle(oracle, job)
+        await wait(until(lambda: len(expired.hits) == 2), "the lists to expire")
+        await wait(until(lambda: watched_after(replica, expired.hits[1])), "the nodes to be watched")
+        nodes = {node["metadata"]["name"] for node in await job.api.items("/api/v1/nodes")}
+        assert {name for _, name in replica.runner._controllers[0][0].informers["Node"].keys()} == nodes  # noqa: SIM118
 
 
-def test_watches_hang(lab: Lab, oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+@together
+async def test_watches_hang(oracle: Oracle) -> None:
     """As behind a load balancer that has forgotten the connection: no word, no end."""
-    monkeypatch.setattr(informer, "SILENCE", 2.0)
+    async with case(oracle.lab) as job:
+        replica = await job.replica()
+        await SCENARIOS["restart"].prepare(job)
+        replica.proxy.hang()
+        hung = list(replica.proxy.watches)
+        await job.end_pod(1, exit_code=3)
+        given_up = until(lambda: not set(hung) & set(replica.proxy.watches))
+        await wait(given_up, "the watches to be given up", 3 * SILENCE)
+        await job.settles(await oracle.end("restart"))
 
-    async def play() -> None:
-        async with case(lab) as job:
-            replica = await job.replica()
-            await SCENARIOS["restart"].prepare(job)
-            replica.proxy.hang()
-            await fail_host_and_settle(oracle, job)
 
-    lab.run(play())
-
-
+@together
 @pytest.mark.parametrize("verb", ["create", "patch", "list"])
-def test_a_request_hangs(side_by_side: Callable[..., None], verb: str) -> None:
-    side_by_side(a_request_hangs)
-
-
-async def a_request_hangs(oracle: Oracle, verb: str) -> None:
+async def test_a_request_hangs(oracle: Oracle, verb: str) -> None:
     over = asyncio.Event()
     async with case(oracle.lab) as job:
         replica = await job.replica()
         await SCENARIOS["restart"].prepare(job)
         resource = "tpujobs" if verb == "patch" else "pods"
-        hanging = Rule(proxy.delay(over.wait), verb=verb, resource=resource, times=1)
+        hanging = Rule(actions.delay(over.wait), verb=verb, resource=resource, times=1)
         replica.proxy.rules = [hanging]
         if verb == "list":
             await replica.proxy.expire()
@@ -303,19 +253,17 @@ async def a_request_hangs(oracle: Oracle, verb: str) -> None:
         over.set()
 
 
-def test_a_status_that_the_server_refuses_is_told_in_an_event(lab: Lab) -> None:
-    async def play() -> None:
-        async with case(lab) as job:
-            replica = await job.replica()
-            replica.proxy.rules = [Rule(proxy.answer(422), subresource="status")]
-            await job.create()
+@together
+async def test_a_status_that_the_server_refuses_is_told_in_an_event(oracle: Oracle) -> None:
+    async with case(oracle.lab) as job:
+        replica = await job.replica()
+        replica.proxy.rules = [Rule(actions.answer(422), subresource="status")]
+        await job.create()
 
-            def told() -> bool:
-                bodies = [c.body for c in replica.proxy.calls if (c.verb, c.resource) == ("create", "events")]
-                return "StatusRefused" in {body["reason"] for body in bodies if body}
+        def told() -> bool:
+            bodies = [c.body for c in replica.proxy.calls if (c.verb, c.resource) == ("create", "events")]
+            return "StatusRefused" in {body["reason"] for body in bodies if body}
 
-            await wait(until(told), "an event")
-            replica.proxy.rules = []
-            await job.reaches("Running")
-
-    lab.run(play())
+        await wait(until(told), "an event")
+        replica.proxy.rules = []
+        await job.reaches("Running")

@@ -25,7 +25,7 @@ EVENT = ("events.k8s.io/v1", "Event")
 LEASE = ("coordination.k8s.io/v1", "Lease")
 QUOTA = ("v1", "ResourceQuota")
 MERGE = "application/merge-patch+json"
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds; generous, as a loaded machine is no bug of the operator's."""
 
 

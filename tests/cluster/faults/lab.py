@@ -41,13 +41,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Pods = dict[str, tuple[str, str]]
 
-POOLS: Final = 10
+POOLS: Final = 8
 """Slices of two hosts, of which a case takes one; as many cases run at a time."""
 RESERVED: Final = "faults-reserved"
 """A namespace, with a slice more, for what cases wait for."""
 HOSTS: Final = 2
 TPU: Final = {"accelerator": "v5e", "topology": "2x4", "chipsPerHost": 4}
-PATIENCE: Final = 60.0
+PATIENCE: Final = 180.0
+"""Seconds; generous, as a loaded machine is no bug of the operator's."""
 JOBS: Final = "/apis/tpu-operator.dev/v1alpha1/namespaces/{}/tpujobs"
 LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/tpu-operator"
 MERGE: Final = "application/merge-patch+json"

@@ -24,14 +24,9 @@ if TYPE_CHECKING:
     from tests.cluster.faults.scenarios import Oracle
 
 PLAIN: Final = [name for name, story in SCENARIOS.items() if story.interrupted is None]
-WRITES: Final = [
-    pytest.param(name, number, id=f"{name}-write-{number}")
-    for name in ("create", "restart")
-    for number in SCENARIOS[name].numbers
-]
 EVENTS: Final = [
     pytest.param(name, number, id=f"{name}-event-{number}")
-    for name in ("create", "restart", "suspend", "fail")
+    for name in ("create", "restart", "suspend")
     for number in range(1, SCENARIOS[name].events)
 ]
 RESOURCES: Final = ("pods", "services", "tpujobs")
@@ -58,18 +53,6 @@ async def test_every_write_fails_once(oracle: Oracle, scenario: str, fault: str)
         replica = await job.replica()
         await SCENARIOS[scenario].prepare(job)
         replica.proxy.rules = [Rule(actions.ONCE[fault], where=first)]
-        await SCENARIOS[scenario].act(job)
-        await job.settles(await oracle.end(scenario))
-
-
-@together
-@pytest.mark.parametrize(("scenario", "number"), WRITES)
-async def test_one_answer_is_lost(oracle: Oracle, scenario: str, number: int) -> None:
-    async with case(oracle.lab) as job:
-        replica = await job.replica()
-        await SCENARIOS[scenario].prepare(job)
-        lost = Rule(actions.lose_answer, where=lambda call: call.is_write, skip=number - 1, times=1)
-        replica.proxy.rules = [lost]
         await SCENARIOS[scenario].act(job)
         await job.settles(await oracle.end(scenario))
 

@@ -19,7 +19,7 @@ help: ## Show the targets
 
 $(VENV)/.installed: pyproject.toml requirements/dev.lock | $(UV)
 	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
-	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.lock
+	@$(UV) pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements/dev.lock
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 

@@ -11,7 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
@@ -34,6 +34,19 @@ def _free_port() -> int:
         return port
 
 
+class Child(Protocol):
+    """What we do with a process."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def send_signal(self, sig: int, /) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 class Operator:
     """One replica of the operator.
 
@@ -47,11 +60,7 @@ class Operator:
         self.identity = f"replica-{next(_numbers)}"
         self.metrics_port, self.health_port = _free_port(), _free_port()
         self.log = log
-        self._command = [
-            sys.executable,
-            "-m",
-            "tpu_operator",
-            "run",
+        self.arguments = [
             "--runtime-image=example/runtime:1",
             "--launcher-image=example/operator:1",
             f"--identity={self.identity}",
@@ -59,15 +68,21 @@ class Operator:
             f"--health-port={self.health_port}",
             *arguments,
         ]
-        self._env = os.environ | {"KUBECONFIG": str(kubeconfig)}
-        self._process: subprocess.Popen[bytes] | None = None
+        self.kubeconfig = kubeconfig
+        self._process: Child | None = None
 
     def start(self) -> Operator:
         """Start it, and wait until it has a copy of the cluster."""
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, env=self._env, stdout=log, stderr=log, cwd=ROOT)
+        self._process = self.spawn()
         wait_for(self.ready, f"{self.identity} to be ready, see {self.log}")
         return self
+
+    def spawn(self) -> Child:
+        """Start the process itself."""
+        command = [sys.executable, "-m", "tpu_operator", "run", *self.arguments]
+        env = os.environ | {"KUBECONFIG": str(self.kubeconfig)}
+        with self.log.open("ab") as log:
+            return subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd=ROOT)
 
     def check(self) -> None:
         """Fail if it has ended."""

@@ -22,7 +22,7 @@ import aiohttp
 from kubernetes.aio import client as kubernetes_client
 
 from hack.devcluster import fake, tpu
-from tests.cluster.conftest import Operator
+from tests.cluster.faults.forked import Forked
 from tests.cluster.faults.proxy import Proxy, Upstream
 from tpu_operator.core.settings import PodSettings
 from tpu_operator.engine.client import ApiServer
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
+    from tests.cluster.conftest import Operator
     from tests.cluster.faults.proxy import Object
     from tpu_operator.core.snapshot import Custom
     from tpu_operator.engine.informer import Informer
@@ -198,12 +199,14 @@ class Process:
         lab: where its proxy runs.
         namespace: where its jobs and its Lease are.
         arguments: more of its command line.
+        kind: how it is started.
     """
 
     idle = True
     """Nobody can tell."""
 
-    def __init__(self, lab: Lab, namespace: str, *arguments: str) -> None:
+    def __init__(self, lab: Lab, namespace: str, *arguments: str, kind: type[Operator] = Forked) -> None:
+        self._kind = kind
         self.proxy = Proxy(lab.upstream)
         self.operator: Operator
         self._path = lab.directory / uuid.uuid4().hex
@@ -215,7 +218,7 @@ class Process:
         await self.proxy.start()
         config = self._path.with_suffix(".kubeconfig")
         config.write_text(json.dumps(kubeconfig(self.proxy.url)))
-        self.operator = Operator(config, self._path.with_suffix(".log"), *self._arguments)
+        self.operator = self._kind(config, self._path.with_suffix(".log"), *self._arguments)
         await asyncio.to_thread(self.operator.start)
         return self
 

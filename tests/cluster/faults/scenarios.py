@@ -434,7 +434,7 @@ class Oracle:
         return await self.undisturbed(SCENARIOS[scenario].after or scenario)
 
     async def _play(self, story: Scenario) -> Object:
-        """Play a scenario, again if the machine stalls: replicas then go on without having seen their writes."""
+        """Play a scenario, again if the machine stalls: replicas then go on before they see their writes."""
         problem = ""
         for _ in range(3):
             async with case(self.lab, reserved=True) as job:

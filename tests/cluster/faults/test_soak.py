@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.cluster.conftest import Operator
+from tests.cluster.faults.lab import Process
 from tests.cluster.faults.scenarios import case
 from tests.cluster.faults.soak import Soak
 from tests.cluster.faults.together import PATIENCE, together
@@ -28,7 +30,8 @@ GROWTH: Final = 1.05
 @pytest.mark.timeout(PATIENCE + 2 * SECONDS)
 async def test_soak(oracle: Oracle) -> None:
     async with case(oracle.lab) as job:
-        soak = Soak(oracle.lab, await job.process(), job.namespace, Random(SEED))
+        process = await job.lead(Process(oracle.lab, job.namespace, kind=Operator))
+        soak = Soak(oracle.lab, process, job.namespace, Random(SEED))
         for _ in range(max(1, round(SECONDS / ROUND))):
             await soak.round(min(SECONDS, ROUND), PEOPLE)
         assert not job.duplicates(), job.duplicates()

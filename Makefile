@@ -69,8 +69,8 @@ soak-cluster: venv binaries ## Ten minutes of faults beside a real control plane
 soak-simulation: venv ## 20,000 lives of a simulated cluster (SEEDS=0-19999), hours
 	@SIM_SEED=$(SEEDS) $(BIN)/pytest -q --maxfail 20 tests/sim/test_sim.py
 
-test: venv binaries images ## Everything but the soak and the benchmarks
-	@$(BIN)/pytest tests
+test: venv binaries images ## Everything but the fault tests, the soak and the benchmarks
+	@$(BIN)/pytest tests --ignore tests/cluster/faults
 
 images: venv ## Build the operator and runtime images
 	@hack/images.sh

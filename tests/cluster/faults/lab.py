@@ -16,7 +16,7 @@ import ssl
 import threading
 import uuid
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import aiohttp
 from kubernetes.aio import client as kubernetes_client
@@ -44,8 +44,6 @@ Pods = dict[str, tuple[str, str]]
 
 POOLS: Final = 8
 """Slices of two hosts, of which a case takes one; as many cases run at a time."""
-RESERVED: Final = "faults-reserved"
-"""A namespace, with a slice more, for what cases wait for."""
 HOSTS: Final = 2
 TPU: Final = {"accelerator": "v5e", "topology": "2x4", "chipsPerHost": 4}
 PATIENCE: Final = 180.0
@@ -55,6 +53,22 @@ LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/tpu-operator"
 MERGE: Final = "application/merge-patch+json"
 GONE: Final = 404
 CONFLICT: Final = 409
+
+
+class Place(NamedTuple):
+    """Where a case takes place.
+
+    Attributes:
+        namespace: of its own.
+        pool: node pool of its own, as replicas of different namespaces would choose the same.
+    """
+
+    namespace: str
+    pool: str
+
+
+PLACES: Final = tuple(Place(f"faults-{index}", f"faults-pool-{index}") for index in range(POOLS + 1))
+"""All there are; the first one is reserved."""
 
 
 class Api:
@@ -265,8 +279,8 @@ class Lab:
         self._thread = threading.Thread(target=self._loop.run_forever, name="lab", daemon=True)
         self._thread.start()
         self._kubeconfig = kubeconfig
-        self.namespaces: asyncio.Queue[str] = asyncio.Queue()
-        self.reserved: asyncio.Queue[str] = asyncio.Queue()
+        self.places: asyncio.Queue[Place] = asyncio.Queue()
+        self.reserved: asyncio.Queue[Place] = asyncio.Queue()
         self.upstream: Upstream
         self.authority: str
         self.api: Api
@@ -300,16 +314,15 @@ class Lab:
         self.api = Api(self.upstream)
         for index in range((POOLS + 1) * HOSTS):
             await self.api.create("/api/v1/nodes", node(index))
-        await self._add_namespace(RESERVED, self.reserved)
-        for index in range(POOLS):
-            await self._add_namespace(f"faults-{index}", self.namespaces)
+        for place in PLACES:
+            await self._add_namespace(place.namespace)
+            (self.reserved if place is PLACES[0] else self.places).put_nowait(place)
         await wait(self._nodes_are_ready, "the nodes to be ready")
 
-    async def _add_namespace(self, name: str, queue: asyncio.Queue[str]) -> None:
+    async def _add_namespace(self, name: str) -> None:
         await self.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
         path = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         await wait(lambda: self.api.get(path), f"the service account of {name}")
-        queue.put_nowait(name)
 
     async def _nodes_are_ready(self) -> bool:
         ours = await self.api.items("/api/v1/nodes?labelSelector=faults")
@@ -323,21 +336,25 @@ class Lab:
             *(task for task in asyncio.all_tasks() if task is not asyncio.current_task()),
             return_exceptions=True,
         )
-        for name in (RESERVED, *(f"faults-{index}" for index in range(POOLS))):
-            await self.api.delete(f"/api/v1/namespaces/{name}")
+        for place in PLACES:
+            await self.api.delete(f"/api/v1/namespaces/{place.namespace}")
         await self.api.delete("/api/v1/nodes?labelSelector=faults")
         await self.upstream.session.close()
 
     @asynccontextmanager
-    async def namespace(self, *, reserved: bool) -> AsyncIterator[str]:
-        """A namespace that nobody else uses, empty again afterwards."""
-        queue = self.reserved if reserved else self.namespaces
-        name = await queue.get()
+    async def place(self, *, reserved: bool = False) -> AsyncIterator[Place]:
+        """A place where nobody else is, empty again afterwards.
+
+        Args:
+            reserved: the one that is kept for what cases wait for.
+        """
+        queue = self.reserved if reserved else self.places
+        found = await queue.get()
         try:
-            yield name
+            yield found
         finally:
-            await self._empty(name)
-            queue.put_nowait(name)
+            await self._empty(found.namespace)
+            queue.put_nowait(found)
 
     async def _empty(self, name: str) -> None:
         await self.api.delete(JOBS.format(name))

@@ -32,11 +32,13 @@ class Case:
 
     Args:
         lab: where.
-        namespace: a namespace of its own.
+        namespace: where the job and the replicas' Lease are.
+        pool: node pool of the job.
     """
 
-    def __init__(self, lab: Lab, namespace: str) -> None:
+    def __init__(self, lab: Lab, namespace: str, pool: str) -> None:
         self.lab, self.api, self.namespace = lab, lab.api, namespace
+        self._tpu = TPU | {"capacity": {"nodePool": pool}}
         # Unlike any name before, so that nothing of an earlier case can be mistaken for this one's.
         self.name = f"job-{next(_numbers)}"
         self.replicas: list[Replica | Process] = []
@@ -83,7 +85,7 @@ class Case:
 
     async def create(self, **spec: Any) -> None:
         """Create the job."""
-        body = {"tpu": TPU, "run": {"command": ["python", "train.py"]}} | spec
+        body = {"tpu": self._tpu, "run": {"command": ["python", "train.py"]}} | spec
         manifest = {
             "apiVersion": "tpu-operator.dev/v1alpha1",
             "kind": "TPUJob",
@@ -227,9 +229,9 @@ class Case:
 
 @asynccontextmanager
 async def case(lab: Lab, *, reserved: bool = False) -> AsyncIterator[Case]:
-    """A case in a namespace of its own, cleaned up afterwards."""
-    async with lab.namespace(reserved=reserved) as namespace:
-        made = Case(lab, namespace)
+    """A case in a place of its own, cleaned up afterwards."""
+    async with lab.place(reserved=reserved) as place:
+        made = Case(lab, *place)
         try:
             yield made
         finally:

@@ -76,8 +76,8 @@ class Soak:
     async def _person(self, end: float) -> None:
         """Run one job after the other, each on a slice of its own."""
         while asyncio.get_running_loop().time() < end:
-            async with self.lab.namespace(reserved=False):
-                await Life(self).live()
+            async with self.lab.place() as place:
+                await Life(self, place.pool).live()
             self.lives += 1
 
     async def _trouble(self, over: asyncio.Event) -> None:
@@ -95,10 +95,11 @@ class Life:
 
     Args:
         soak: where.
+        pool: its node pool.
     """
 
-    def __init__(self, soak: Soak) -> None:
-        self._case = Case(soak.lab, soak.namespace)
+    def __init__(self, soak: Soak, pool: str) -> None:
+        self._case = Case(soak.lab, soak.namespace, pool)
         self._random = soak.random
         self._process = soak.process
         self._restarts = 0

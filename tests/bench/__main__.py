@@ -60,6 +60,7 @@ class Bench:
 
     async def _measure(self, lab: Lab, subject: Subject, rates: str) -> None:
         await subject.start()
+        await asyncio.sleep(scenarios.SETTLE)
         try:
             for hosts in sorted({*self._options.hosts} & {*subject.sizes}):
                 gang = GANGS[hosts]

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tests.bench.gangs import Gang
     from tests.bench.http import Object
     from tests.bench.lab import Lab
+    from tests.bench.usage import Mark
 
 HEALTH_PORT: Final = 8081
 WEBHOOK_PORT: Final = 9443
@@ -82,8 +84,10 @@ class Peer(Subject):
         module = await asyncio.to_thread(_module, self.name)
         await self.lab.kubectl("apply", "--server-side", "-f", module / self.crds)
         await self.lab.served(self.collection)
+        since = self.lab.audit.mark()
         self._process = self._launch(binary[self.name])
         await self.lab.poll(self._healthy, f"{self.name} to be ready", pause=0.1)
+        await self.lab.poll(partial(self._watches, since), f"{self.name} to watch", pause=0.2)
         if self.hooks:
             self._hooks = list(self._webhooks(module / self.hooks))
         for hook in self._hooks:
@@ -139,6 +143,10 @@ class Peer(Subject):
             raise RuntimeError(f"{self.name} has ended, see {self.lab.log(self.name)}")
         url = f"http://{self.lab.cluster.record.server_ip}:{HEALTH_PORT}/readyz"
         return await asyncio.to_thread(healthy, url)
+
+    async def _watches(self, since: Mark) -> bool:
+        """Whether its controllers have begun; it says that it is healthy before."""
+        return f"watch {self.collection.rpartition('/')[2]}" in self.lab.audit.calls(since, self.agent)
 
     def _webhooks(self, path: Path) -> Iterator[Object]:
         """Its webhooks, at the address where its process listens."""

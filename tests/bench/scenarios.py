@@ -59,7 +59,7 @@ def calls(counted: Counter[str]) -> Metrics:
     found = {f"calls: {call}": float(number) for call, number in sorted(counted.items())}
     found["writes"] = usage.writes(counted)
     states = sum(n for call, n in counted.items() if call.endswith("/status") and not call.startswith("get "))
-    events = sum(n for call, n in counted.items() if call.split()[1] == "events")
+    events = sum(n for call, n in counted.items() if call.endswith(" events"))
     if states:
         found["writes per status change"] = (states + events) / states
     return found

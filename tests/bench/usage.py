@@ -82,7 +82,8 @@ def count(lines: Iterable[bytes], agent: str) -> Counter[str]:
             continue
         entry = _DECODER.decode(line)
         begun = entry.stage == "ResponseStarted"
-        if begun == (entry.verb == "watch") and entry.object_ref.resource != "leases":
+        # Discovery is about no resource.
+        if begun == (entry.verb == "watch") and entry.object_ref.resource not in {"leases", ""}:
             calls[f"{entry.verb} {_resource(entry.object_ref)}"] += 1
     return calls
 

@@ -140,7 +140,7 @@ class Peer(Subject):
     async def _healthy(self) -> bool:
         assert self._process is not None
         if self._process.poll() is not None:
-            raise RuntimeError(f"{self.name} has ended, see {self.lab.log(self.name)}")
+            raise RuntimeError(f"{self.name} has ended:\n{self.lab.log(self.name).read_text()[-2000:]}")
         url = f"http://{self.lab.cluster.record.server_ip}:{HEALTH_PORT}/readyz"
         return await asyncio.to_thread(healthy, url)
 
@@ -229,7 +229,13 @@ class KubeRay(Peer):
     crds = "config/crd/bases"
     collection = f"/apis/ray.io/v1/namespaces/{NAMESPACE}/rayclusters"
     # Without the gate it replaces the one pod that has failed, which is no restart of a gang.
-    arguments = ("--feature-gates=RayMultiHostIndexing=true", "--qps=1000", "--burst=1000")
+    arguments = (
+        "--feature-gates=RayMultiHostIndexing=true",
+        "--qps=1000",
+        "--burst=1000",
+        "--enable-leader-election=false",
+        f"--health-probe-bind-address=:{HEALTH_PORT}",
+    )
     more_pods = 1
 
     def manifest(self, gang: Gang) -> Object:

@@ -50,10 +50,13 @@ binaries: ## Build Kubernetes and the other tools of the local cluster, once for
 	@$(PYTHON) -m hack.devcluster binaries >/dev/null
 
 cluster-test: venv binaries ## The operator against a real control plane with fake nodes
-	@$(BIN)/pytest tests/cluster --ignore tests/cluster/faults
+	@$(BIN)/pytest tests/cluster --ignore tests/cluster/faults --ignore tests/cluster/operations
 
 faults: venv binaries ## The operator killed and cut off at every turn
 	@$(BIN)/pytest tests/cluster/faults
+
+operations: venv binaries ## Changes of specs, generated from the CRD, in sequences (OPS_SEEDS=0-9)
+	@$(BIN)/pytest tests/cluster/operations --timeout 1800
 
 e2e: venv binaries images ## Images, chart and jobs on real kubelets
 	@$(BIN)/pytest tests/e2e
@@ -70,7 +73,7 @@ soak-simulation: venv ## 20,000 lives of a simulated cluster (SEEDS=0-19999), ho
 	@SIM_SEED=$(SEEDS) $(BIN)/pytest -q --maxfail 20 tests/sim/test_sim.py
 
 test: venv binaries images ## Everything but the fault tests, the soak and the benchmarks
-	@$(BIN)/pytest tests --ignore tests/cluster/faults
+	@$(BIN)/pytest tests --ignore tests/cluster/faults --ignore tests/cluster/operations
 
 images: venv ## Build the operator and runtime images
 	@hack/images.sh
@@ -84,4 +87,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: help venv lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test images devcluster-up devcluster-down demo
+.PHONY: operations help venv lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test images devcluster-up devcluster-down demo

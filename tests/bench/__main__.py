@@ -54,7 +54,7 @@ class Bench:
 
     async def _warm_up(self, lab: Lab) -> None:
         """The first requests to a new cluster are slower than any later ones."""
-        subject, gang = Floor(lab), GANGS[16]
+        subject, gang = Floor(lab), GANGS[256]
         await scenarios.create(lab, subject, gang)
         await scenarios.clear(lab, subject, gang)
 

@@ -17,7 +17,7 @@ from tests.bench.results import Results
 from tests.bench.subjects import Floor, Subject, TpuOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 OUTPUT: Final = ROOT / "docs" / "benchmarks"
 SUBJECTS: Final[dict[str, type[Subject]]] = {
@@ -30,12 +30,14 @@ class Bench:
 
     Args:
         options: its command line.
+        save: keeps what was measured so far; a run takes long enough to be interrupted.
     """
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, save: Callable[[Results], None]) -> None:
         self._options = options
+        self._save = save
         self._began = time.monotonic()
-        self.results = Results()
+        self._results = Results()
 
     async def run(self) -> None:
         """Measure all that is asked for."""
@@ -94,7 +96,8 @@ class Bench:
             self._add(scenario, subject, "raised", metrics)
 
     def _add(self, scenario: str, subject: Subject, rates: str, metrics: scenarios.Metrics) -> None:
-        self.results.add(scenario, subject.name, rates, metrics)
+        self._results.add(scenario, subject.name, rates, metrics)
+        self._save(self._results)
         self._say(f"  {scenario}: {metrics['ready']:.2f} s")
 
     def _say(self, text: str) -> None:
@@ -108,12 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = options.output / "results.json"
     results = Results.load(path)
     if not options.report_only:
-        bench = Bench(options)
-        try:
-            asyncio.run(bench.run())
-        finally:
-            results = results.replace(bench.results)
-            results.save(path)
+        bench = Bench(options, lambda measured: results.replace(measured).save(path))
+        asyncio.run(bench.run())
+        results = Results.load(path)
     generated = report.markdown(results)
     readme = options.output / "README.md"
     readme.write_text(report.insert(readme.read_text(), generated))

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cluster.faults.lab import wait
 from tests.cluster.faults.scenarios import SCENARIOS, case
+from tests.cluster.faults.together import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,6 +32,7 @@ ask("compaction", revision=ask("range", key="AA==")["header"]["revision"], physi
 """
 
 
+@pytest.mark.timeout(PATIENCE)
 @pytest.mark.usefixtures("alone")
 def test_a_deletion_is_found_out_after_restart_and_compaction(
     lab: Lab, oracle: Oracle, control_plane: Cluster

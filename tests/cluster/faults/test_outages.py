@@ -228,9 +228,13 @@ async def test_watches_hang(oracle: Oracle) -> None:
         replica = await job.replica()
         await SCENARIOS["restart"].prepare(job)
         replica.proxy.hang()
-        hung = len(replica.proxy.watches)
+        before = len(replica.proxy.calls)
         await job.end_pod(1, exit_code=3)
-        again = until(lambda: len(replica.proxy.watches) >= 2 * hung)
+
+        def watched() -> set[str]:
+            return {call.resource for call in replica.proxy.calls[before:] if call.verb == "watch"}
+
+        again = until(lambda: {"pods", "tpujobs"} <= watched())
         await wait(again, "the watches to be given up for new ones", 3 * SILENCE)
         await job.settles(await oracle.end("restart"))
 

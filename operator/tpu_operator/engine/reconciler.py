@@ -159,6 +159,8 @@ class Reconciler:
             refusal = await self._applier.carry_out(target, plan, memory.written)
         finally:
             memory.deadline = self._now() + PATIENCE
+            if plan.creates or plan.deletes:
+                memory.progress_at = self._now()
         if plan.creates:
             self._remember_refusal(key, memory, refusal)
         if plan.requeue_after is not None:

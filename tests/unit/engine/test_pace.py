@@ -29,6 +29,7 @@ class Kind:
 
     decision: Callable[[float], Plan]
     cost: float = 0.0
+    writing: float = 0.0
     passes: list[float] = field(default_factory=list)
     statuses: list[tuple[float, Any]] = field(default_factory=list)
     kind = "TPUJob"
@@ -45,6 +46,8 @@ class Kind:
         return None, plan
 
     async def carry_out(self, target: Any, plan: Plan, written: dict[str, int]) -> str:
+        if plan.creates:
+            await asyncio.sleep(self.writing)
         if plan.status is not None:
             self.statuses.append((asyncio.get_running_loop().time(), plan.status["at"]))
         return ""
@@ -92,6 +95,17 @@ def test_progress_is_written_once_it_has_come_to_rest() -> None:
 def test_progress_without_an_end_is_written_every_ten_seconds() -> None:
     kind = play(Kind(lambda now: Plan(status={"at": now}, progress=str(now))), poke(every=0.2, until=25.0))
     assert [round(at) for at, _ in kind.statuses][:2] == [10, 20]
+
+
+def test_pods_that_are_being_made_are_progress() -> None:
+    """Making them took two seconds; the next second belongs to what becomes of them."""
+
+    def decision(now: float) -> Plan:
+        creates = ({"kind": "Pod"},) if now == 0 else ()
+        return Plan(status={"at": now}, progress="Pending", creates=creates)
+
+    kind = play(Kind(decision, writing=2.0), poke(every=0.1, until=0.2))
+    assert round(kind.statuses[0][0], 1) == 2.5
 
 
 def test_news_do_not_wait() -> None:

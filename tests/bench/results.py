@@ -53,6 +53,7 @@ class Results:
     def save(self, path: Path) -> None:
         """Write them, a row a line."""
         rows = ",\n".join(f" {json.dumps(row)}" for row in self._rows())
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"[\n{rows}\n]\n")
 
     def _rows(self) -> Iterable[dict[str, object]]:

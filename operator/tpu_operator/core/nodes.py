@@ -64,7 +64,7 @@ class Nodes:
             return Loss(now, f"node {name} is gone") if self._knows_all_of(pod) else None
         if any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints):
             return Loss(_last_sign(node) or now, f"node {name} is out of service")
-        if (left := self.until_lost(pod, now)) is None or left > 0:
+        if node.ready.status == "True" or (left := self.until_lost(pod, now)) is None or left > 0:
             return None
         return Loss(_last_sign(node) or now, f"node {name} is not ready for over {self.lost_after:.0f} s")
 
@@ -74,7 +74,8 @@ class Nodes:
         if node is None:
             waiting = self.version >= 0 and pod.spec.node_name and not self._knows_all_of(pod)
             return LOOK_AGAIN if waiting else None
-        since = node.ready.last_transition_time if node.ready.status != "True" else None
+        ready = node.ready
+        since = ready.last_transition_time if ready.status != "True" else None
         return (since + timedelta(seconds=self.lost_after) - now).total_seconds() if since else None
 
     def _knows_all_of(self, pod: Pod) -> bool:

@@ -75,12 +75,12 @@ class Gang:
     @cached_property
     def stale(self) -> list[Pod]:
         """Leftovers of other attempts."""
-        return [pod for pod in self.pods.values() if pod.attempt != self.attempt]
+        return [pod for name, pod in self.pods.items() if name not in self._present]
 
     @cached_property
     def current(self) -> list[Pod]:
         """Pods of this attempt."""
-        return [pod for pod in self.pods.values() if pod.attempt == self.attempt]
+        return [self.pods[name] for name in self._present]
 
     @cached_property
     def absent(self) -> list[Member]:
@@ -130,8 +130,12 @@ class Gang:
         return any(member.name == name for member in self.members)
 
     def _has(self, member: Member) -> bool:
-        pod = self.pods.get(member.name)
-        return pod is not None and pod.attempt == self.attempt
+        return member.name in self._present
+
+    @cached_property
+    def _present(self) -> Mapping[str, None]:
+        """Names of the pods of this attempt, in the order of all."""
+        return {name: None for name, pod in self.pods.items() if pod.attempt == self.attempt}
 
     def failures(self, now: datetime) -> list[Failure]:
         """All failures of this attempt that can be seen."""

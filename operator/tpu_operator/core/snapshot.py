@@ -192,26 +192,32 @@ class Pod(View, frozen=True):
     @property
     def main(self) -> ContainerStatus | None:
         """Status of the container that runs the user's command: `main`, or else the first of the spec."""
-        by_name = {status.name: status for status in self.status.container_statuses}
+        statuses = self.status.container_statuses
+        for status in statuses:
+            if status.name == names.MAIN_CONTAINER:
+                return status
         first = self.spec.containers[0].name if self.spec.containers else ""
-        return by_name.get(names.MAIN_CONTAINER) or by_name.get(first)
+        return next((status for status in statuses if status.name == first), None)
 
     @property
     def terminated(self) -> Terminated | None:
         """How the main container ended, if it did."""
-        return self.main.state.terminated if self.main else None
+        main = self.main
+        return main.state.terminated if main else None
 
     @property
     def succeeded(self) -> bool:
         """Whether the user's command ended with 0, by itself, whatever becomes of its sidecars."""
-        if self.terminated is None:
+        ended = self.terminated
+        if ended is None:
             return self.status.phase == "Succeeded"
-        return self.terminated.exit_code == 0 and not self.stopped
+        return ended.exit_code == 0 and not self.stopped
 
     @property
     def failed(self) -> bool:
         """Whether the user's command failed, or the pod without it."""
-        return not self.succeeded and (self.terminated is not None or self.status.phase == "Failed")
+        ended = self.terminated is not None or self.status.phase == "Failed"
+        return ended and not self.succeeded
 
     @property
     def finished(self) -> bool:
@@ -228,7 +234,10 @@ class Pod(View, frozen=True):
 
     def condition(self, kind: str) -> PodCondition | None:
         """The condition of that type, or None."""
-        return next((c for c in self.status.conditions if c.type == kind), None)
+        for condition in self.status.conditions:
+            if condition.type == kind:
+                return condition
+        return None
 
 
 class ServicePort(View, frozen=True):
@@ -306,8 +315,10 @@ class Node(View, frozen=True):
     @property
     def ready(self) -> NodeCondition:
         """Its Ready condition; one of status Unknown while its kubelet has not said anything."""
-        unknown = NodeCondition("Ready")
-        return next((c for c in self.status.conditions if c.type == "Ready"), unknown)
+        for condition in self.status.conditions:
+            if condition.type == "Ready":
+                return condition
+        return NodeCondition("Ready")
 
     @property
     def chips(self) -> int:

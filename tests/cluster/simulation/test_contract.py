@@ -55,11 +55,16 @@ class Client:
         return _object(await self.api.get(self.path(resource, name)))
 
     async def put(self, resource: Resource, name: str, change: Callable[[Object], object]) -> Object:
-        """Change an object as somebody else would."""
-        body = await self.get(resource, name)
-        change(body)
-        query = {"fieldManager": "somebody"}
-        return _object(await self.api.request("PUT", self.path(resource, name), query=query, body=body))
+        """Change an object as somebody else would, whatever scheduler and collector change meanwhile."""
+        path, query = self.path(resource, name), {"fieldManager": "somebody"}
+        while True:
+            body = await self.get(resource, name)
+            change(body)
+            try:
+                return _object(await self.api.request("PUT", path, query=query, body=body))
+            except ApiError as error:
+                if not error.conflict:
+                    raise
 
     async def status(self, job: Object, status: Object, **meta: Any) -> Object:
         """Apply the status of a job on top of the version given."""

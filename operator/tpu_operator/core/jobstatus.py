@@ -321,9 +321,14 @@ def _only_progress(old: TPUJobStatus, new: TPUJobStatus) -> bool:
 
 def _milestones(status: TPUJobStatus) -> tuple[Any, ...]:
     """What people and programs wait for in a status; that a restart is over they see by what follows it."""
-    true = [c for c in status.conditions if c.status == "True" and not _is(c, ConditionType.RESTARTING)]
+    told = [
+        c
+        for c in status.conditions
+        # What a job overrides is only seen in the pass that makes its pods.
+        if c.type == ConditionType.BLOCKED or (c.status == "True" and c.type != ConditionType.RESTARTING)
+    ]
     return (
-        {(c.type, c.reason, c.message) for c in true},
+        {(c.type, c.status, c.reason, c.message) for c in told},
         (status.restarts, status.last_failure, status.pending, status.completion_time),
         {
             (s.index, s.attempt, s.last_failure, None if s.state in UNDER_WAY else s.state)

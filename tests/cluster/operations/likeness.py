@@ -54,12 +54,12 @@ def portrait(look: Look, name: str) -> Object:
 def _status(status: Object) -> Object:
     kept = {key: value for key, value in status.items() if key not in HISTORY}
     kept["conditions"] = {
-        c["type"]: (c["status"], c["reason"], _counts_left_out(c))
+        c["type"]: (c["status"], c["reason"], _likened(c["reason"], c["message"]))
         for c in status.get("conditions", [])
         if c["status"] == "True" or SAYS_MORE & {c["type"], c["reason"]}
     }
-    if kept.get("reason") in COUNTING:
-        kept["message"] = ""
+    if "message" in kept:
+        kept["message"] = _likened(str(kept.get("reason")), kept["message"])
     if "pending" in kept:
         kept["pending"] = {"reason": kept["pending"]["reason"]}
     # Every suspension is a new attempt; the pools of two jobs differ, and the last one is remembered.
@@ -68,9 +68,13 @@ def _status(status: Object) -> Object:
     return kept
 
 
-def _counts_left_out(condition: Object) -> str:
-    """The message, unless it counts nodes, of which others are in use at another time."""
-    return "" if condition["reason"] in COUNTING else str(condition["message"])
+def _likened(reason: str, message: str) -> str:
+    """A message without what differs from one moment to the next.
+
+    That is nodes that are in use, and the order in which the API server goes through the keys of a map when
+    it lists all that is wrong with a pod.
+    """
+    return "" if reason in COUNTING else message.partition(" is invalid: [")[0]
 
 
 def _pod(pod: Object) -> Object:

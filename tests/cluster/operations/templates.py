@@ -56,7 +56,7 @@ BAD_POD_SPECS: Final[list[tuple[Object, str, tuple[str, ...]]]] = [
     (_main(resources={"limits": {"google.com/tpu": 1}}), CONFLICT, ("ask for 1 google.com/tpu", "has 4")),
     ({"dnsPolicy": "Sometimes"}, REFUSED, (r"spec\.dnsPolicy", "Sometimes")),
     ({"containers": [{"name": "A B", "image": "x"}]}, REFUSED, (r"spec\.containers\[1\]\.name", "A B")),
-    ({"terminationGracePeriodSeconds": "x"}, REFUSED, ("terminationGracePeriodSeconds", "string")),
+    ({"terminationGracePeriodSeconds": "x"}, CONFLICT, ("terminationGracePeriodSeconds", "got `str`")),
     ({"nodeSelecter": {"a": "b"}}, REFUSED, (r"unknown field \"spec\.nodeSelecter\"",)),
     (_main(imagePullPolicy="x"), REFUSED, (r"spec\.containers\[0\]\.imagePullPolicy", '"x"')),
     ({"serviceAccountName": "nobody"}, REFUSED, ("serviceaccount", "nobody")),

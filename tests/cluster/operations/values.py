@@ -108,6 +108,7 @@ BREAKS: Final[Mapping[str, list[Object]]] = {
         *({"tpu.accelerator": a, "tpu.topology": "3x3", "tpu.chipsPerHost": UNSET} for a in ("v4", "v5e")),
         *({"tpu.accelerator": a, "tpu.topology": "3x3", "tpu.chipsPerHost": UNSET} for a in ("v5p", "v6e")),
         {"tpu.accelerator": "tpu7x", "tpu.topology": "3x3", "tpu.chipsPerHost": UNSET},
+        {"tpu.accelerator": "v9", "tpu.topology": "256x256x4", "tpu.chipsPerHost": 4},
     ],
     "tpu.chipsPerHost": [
         {"tpu.accelerator": "v5e", "tpu.topology": "2x4", "tpu.chipsPerHost": UNSET},

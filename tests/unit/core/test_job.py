@@ -92,6 +92,13 @@ class TestStart:
         assert the_world.job.status.phase == "Restarting"
         assert the_world.plan().progress == "Pending 0/4"
 
+    def test_what_only_the_pass_knows_that_makes_the_pods_is_told_by_it(self) -> None:
+        run = {"command": ["x"], "env": [{"name": "TPU_NAME", "value": "mine"}]}
+        plan = world(run=run).plan()
+        assert plan.progress == ""
+        assert plan.status is not None
+        assert "EnvironmentOverridden" in [c["reason"] for c in plan.status["conditions"]]
+
     @pytest.mark.parametrize("spec", [{"suspend": True}, {"template": {"spec": {"hostname": "x"}}}])
     def test_what_keeps_a_job_from_starting_is_told_at_once(self, spec: dict[str, Any]) -> None:
         assert world(**spec).plan().progress == ""

@@ -56,7 +56,7 @@ faults: venv binaries ## The operator killed and cut off at every turn
 	@$(BIN)/pytest tests/cluster/faults
 
 operations: venv binaries ## Changes of specs, generated from the CRD, in sequences (OPS_SEEDS=0-9)
-	@$(BIN)/pytest tests/cluster/operations --timeout 1800
+	@$(BIN)/pytest tests/cluster/operations
 
 e2e: venv binaries images ## Images, chart and jobs on real kubelets
 	@$(BIN)/pytest tests/e2e
@@ -72,8 +72,8 @@ soak-cluster: venv binaries ## Ten minutes of faults beside a real control plane
 soak-simulation: venv ## 20,000 lives of a simulated cluster (SEEDS=0-19999), hours
 	@SIM_SEED=$(SEEDS) $(BIN)/pytest -q --maxfail 20 tests/sim/test_sim.py
 
-test: venv binaries images ## Everything but the fault tests, the soak and the benchmarks
-	@$(BIN)/pytest tests --ignore tests/cluster/faults --ignore tests/cluster/operations
+test: venv binaries images ## Everything but the soak and the benchmarks
+	@$(BIN)/pytest tests
 
 images: venv ## Build the operator and runtime images
 	@hack/images.sh

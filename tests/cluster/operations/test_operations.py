@@ -7,6 +7,8 @@ import random
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from tests.cluster.operations import changes, templates
 from tests.cluster.operations.fields import fields, rules
 from tests.cluster.operations.lane import Lane
@@ -70,6 +72,7 @@ def _mixed(chunk: list[Change], refused: list[Change], rng: random.Random) -> li
     return result
 
 
+@pytest.mark.timeout(1200)
 async def test_sequences(site: Site, operator: Operator, seed: int) -> None:
     rng = random.Random(seed)
     schema, known = fields(), rules()

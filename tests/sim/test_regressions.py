@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim.cluster import add_pool
 from tests.sim.faults import Fate, Faults
-from tests.sim.jobs import Script, is_true
+from tests.sim.jobs import Script, is_true, owner_key
 from tests.sim.replica import Replica
 from tests.sim.user import submit
 from tests.sim.world import World, play
@@ -173,5 +173,46 @@ def test_a_spec_that_cannot_be_read_is_refused_however_large_it_is() -> None:
         start(world, run={"command": "x" * 100_000})
         await world.until(lambda: blocked(world), "the refusal")
         world.server.delete("tpujobs", KEY, "user")
+
+    simulate(scenario)
+
+
+class SteadyWrites(Faults):
+    """Every create takes the server the same time."""
+
+    def fate(self, who: str, method: str, now: float) -> Fate:
+        return Fate(0.1, 0.1) if method == "POST" else super().fate(who, method, now)
+
+
+def pods_of(world: World, key: Key) -> int:
+    """How many pods a job has."""
+    return sum(owner_key(pod) == key for pod in world.server.all("pods"))
+
+
+async def reaction(world: World) -> float:
+    """Seconds from the job's creation to its last pod's."""
+    asked = world.loop.time()
+    start(world)
+    await world.until(lambda: pods_of(world, KEY) == 2, "the pods")
+    return world.loop.time() - asked
+
+
+def test_a_large_gang_leaves_room_for_others() -> None:
+    """Pods of another job come less than a second later because 256 hosts are being made."""
+
+    async def scenario(world: World) -> None:
+        await world.until(lambda: leader(world), "a leader")
+        world.network.faults = SteadyWrites(world.rng("steady"))
+        alone = await reaction(world)
+        world.server.delete("tpujobs", KEY, "user")
+        await world.until(lambda: pods_of(world, KEY) == 0, "the pods to go")
+        large = job(tpu={"accelerator": "v5e", "topology": "4x4", "slices": 64})
+        large["metadata"]["name"] = "large"
+        submit(world, large, Script([], "run"))
+        await world.until(lambda: pods_of(world, ("train", "large")) > 10, "the first pods of the large job")
+        beside = await reaction(world)
+        assert pods_of(world, ("train", "large")) < 256
+        assert beside < alone + 1.0
+        world.server.delete("tpujobs", ("train", "large"), "user")
 
     simulate(scenario)

@@ -51,6 +51,7 @@ def missing_pods(view: JobView, factory: PodFactory, gangs: Sequence[Gang]) -> M
     They are made together or not at all, so that the first conflict is the last.
     """
     pods: list[Manifest] = []
+    lists: dict[str, Manifest] = {}
     overrides: set[str] = set()
     pools = _pools(view, factory, gangs)
     for gang in gangs:
@@ -64,9 +65,9 @@ def missing_pods(view: JobView, factory: PodFactory, gangs: Sequence[Gang]) -> M
                 return Missing(conflicts=list(built.conflicts))
             pods.append(built.manifest)
             overrides.update(built.overrides)
-    slices = {m.slice_index for gang in gangs for m in gang.absent if m.slice_index is not None}
-    lists = [config_map for index in sorted(slices) if (config_map := factory.host_lists(index))]
-    return Missing(lists, pods, [], sorted(overrides))
+            if built.lists:
+                lists.setdefault(built.lists["metadata"]["name"], built.lists)
+    return Missing(list(lists.values()), pods, [], sorted(overrides))
 
 
 def _pools(view: JobView, factory: PodFactory, gangs: Iterable[Gang]) -> Mapping[int, str]:

@@ -40,11 +40,13 @@ class BuiltPod:
         manifest: the pod, complete.
         conflicts: fields that the template sets to values under which the pod could not do its work.
         overrides: variables of ours that the user has set differently; the user's values stand.
+        lists: the ConfigMap that it refers to, where its lists of hosts are long.
     """
 
     manifest: Manifest
     conflicts: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
+    lists: Manifest | None = None
 
 
 @dataclass(frozen=True)
@@ -64,20 +66,13 @@ class PodFactory:
     def worker(self, slice_index: int, host: int, attempt: int, pool: str = "") -> BuiltPod:
         """The pod of one host, in a certain node pool, or wherever the scheduler puts its slice."""
         built = self._worker(slice_index, host, attempt, pool)
-        if hostlists.too_long(built.manifest):
-            hostlists.refer(built.manifest, self._lists_name(slice_index))
-        return built
-
-    def host_lists(self, slice_index: int) -> Manifest | None:
-        """The ConfigMap that a slice's pods refer to, where their lists of hosts are long."""
-        pod = self._worker(slice_index, 0, 0, "").manifest
-        if not hostlists.too_long(pod):
-            return None
-        labels = {names.LABEL_JOB: self.job.metadata.name}
-        return hostlists.host_lists(self._lists_name(slice_index), pod, labels, owner_reference(self.job))
-
-    def _lists_name(self, slice_index: int) -> str:
-        return f"{names.slice_name(self.job.metadata.name, slice_index)}-hosts-{self.revision}"
+        if not hostlists.too_long(built.manifest):
+            return built
+        job = self.job.metadata.name
+        name = f"{names.slice_name(job, slice_index)}-hosts-{self.revision}"
+        lists = hostlists.host_lists(name, built.manifest, {names.LABEL_JOB: job}, owner_reference(self.job))
+        hostlists.refer(built.manifest, name)
+        return replace(built, lists=lists)
 
     def _worker(self, slice_index: int, host: int, attempt: int, pool: str) -> BuiltPod:
         name = names.worker_name(self.job.metadata.name, slice_index, host)

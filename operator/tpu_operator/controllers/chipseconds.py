@@ -71,14 +71,12 @@ class ChipSeconds:
 
     def update(self, key: Key, job: Custom | None) -> None:
         """Take note of what has become of a job."""
+        if job is None:
+            self._accounts.pop(key, None)
+            return
         now = self._clock()
         account = self._accounts.get(key)
-        if job is None or (account is not None and account.uid != job.metadata.uid):
-            self._accounts.pop(key, None)
-            account = None
-        if job is None:
-            return
-        if account is None:
+        if account is None or account.uid != job.metadata.uid:
             account = self._accounts[key] = _Account(job.metadata.uid, now)
         account.settle(now)
         account.chips = _chips_by_state(job)

@@ -313,10 +313,13 @@ def describe(failure: Failure) -> str:
 
 def _only_progress(old: TPUJobStatus, new: TPUJobStatus) -> bool:
     """Whether a status tells of nothing but pods that have been made, bound, started and become ready."""
-    restarting = {(c.type, c.reason, c.message) for c in new.conditions if _is(c, ConditionType.RESTARTING)}
-    return _milestones(old) == _milestones(new) and restarting <= {
-        (c.type, c.reason, c.message) for c in old.conditions
+    known = {(c.type, c.reason, c.message) for c in old.conditions}
+    restarting = {
+        (c.type, c.reason, c.message)
+        for c in new.conditions
+        if c.type == ConditionType.RESTARTING and c.status == "True"
     }
+    return restarting <= known and _milestones(old) == _milestones(new)
 
 
 def _milestones(status: TPUJobStatus) -> tuple[Any, ...]:
@@ -336,10 +339,6 @@ def _milestones(status: TPUJobStatus) -> tuple[Any, ...]:
             if s.attempt or s.last_failure or s.state not in UNDER_WAY
         },
     )
-
-
-def _is(condition: Condition, kind: ConditionType) -> bool:
-    return condition.type == kind and condition.status == "True"
 
 
 def _events(old: Iterable[Condition], new: Iterable[Condition]) -> Iterable[Event]:

@@ -62,12 +62,7 @@ class ChipSeconds:
 
     def follow(self, jobs: Informer[Custom]) -> None:
         """Keep accounts of an informer's jobs."""
-
-        def on_change(job: Custom) -> None:
-            key = (job.metadata.namespace, job.metadata.name)
-            self.update(key, jobs.get(key))
-
-        jobs.listen(on_change)
+        jobs.listen(lambda key, _, job: self.update(key, job))
 
     def update(self, key: Key, job: Custom | None) -> None:
         """Take note of what has become of a job."""

@@ -35,7 +35,6 @@ class ClusterState:
         self.nodes = Informer(api, NODES, Node, index=lambda _: EVERY)
         self.pools = Pools()
         self._node_lost_after = node_lost_after
-        self._digests: dict[str, tuple[Any, ...]] = {}
         self._listeners: list[Callable[[set[str]], None]] = []
         self.nodes.listen(self._on_node)
 
@@ -45,7 +44,7 @@ class ClusterState:
 
     def follow(self, pods: Informer[Pod]) -> None:
         """Keep track of where pods are."""
-        pods.listen(lambda pod: self._on_pod(pods, pod))
+        pods.listen(self._on_pod)
 
     def view(self) -> Nodes:
         """The nodes as decisions see them."""
@@ -62,27 +61,21 @@ class ClusterState:
                 claims[pool] = Tenant(slice_id, job_name)
         self.pools.claim(job, claims)
 
-    def _on_node(self, node: Node) -> None:
-        name = node.metadata.name
-        now = self.nodes.get(("", name))
-        digest = _digest(now) if now else ()
-        if self._digests.get(name, ()) == digest:
+    def _on_node(self, key: Key, old: Node | None, new: Node | None) -> None:
+        if old and new and _digest(old) == _digest(new):
             return
-        if now:
-            self._digests[name] = digest
-            self.pools.put_node(now)
+        name = key[1]
+        if new:
+            self.pools.put_node(new)
         else:
-            del self._digests[name]
             self.pools.drop_node(name)
         jobs = {tenant.job for tenant in self.pools.tenants_on(name)}
         for listener in self._listeners:
             listener(jobs)
 
-    def _on_pod(self, pods: Informer[Pod], pod: Pod) -> None:
-        key = (pod.metadata.namespace, pod.metadata.name)
-        now = pods.get(key)
-        if now:
-            self.pools.put_pod(now)
+    def _on_pod(self, key: Key, old: Pod | None, new: Pod | None) -> None:  # noqa: ARG002
+        if new:
+            self.pools.put_pod(new)
         else:
             self.pools.drop_pod(key)
 

@@ -64,8 +64,8 @@ class JobController:
         }
         self._queue = queue
         self.jobs.listen(self._on_job)
-        self.pods.listen(lambda item: _add(queue, job_of(item)))
-        self.services.listen(lambda item: _add(queue, job_of(item)))
+        self.pods.listen(self._on_child)
+        self.services.listen(self._on_child)
         cluster.follow(self.pods)
         cluster.listen(self._on_node)
 
@@ -73,13 +73,18 @@ class JobController:
         """All jobs."""
         return self.jobs.keys()
 
-    def _on_job(self, item: Custom) -> None:
-        key = (item.metadata.namespace, item.metadata.name)
-        if item.status.get("pending"):
+    def _on_job(self, key: Key, old: Custom | None, new: Custom | None) -> None:  # noqa: ARG002
+        if new and new.status.get("pending"):
             self._pending.add(key)
         else:
             self._pending.discard(key)
         self._queue.add(key)
+
+    def _on_child(self, key: Key, *changed: Pod | Service | None) -> None:  # noqa: ARG002
+        """A pod or a Service has changed: a matter for the job that it belongs to, or has belonged to."""
+        for owner in {job_of(item) for item in changed if item}:
+            if owner is not None:
+                self._queue.add(owner)
 
     def _on_node(self, jobs: set[str]) -> None:
         """A node has changed: a matter for the jobs on it, and for those that wait for nodes."""
@@ -124,11 +129,6 @@ def job_of(item: Pod | Service) -> Key | None:
     """Key of the job that an object says it belongs to."""
     name = item.metadata.labels.get(names.LABEL_JOB)
     return (item.metadata.namespace, name) if name else None
-
-
-def _add(queue: WorkQueue, key: Key | None) -> None:
-    if key is not None:
-        queue.add(key)
 
 
 def _decode(custom: Custom) -> TPUJob:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import aiohttp
@@ -20,7 +21,7 @@ from tpu_operator.engine.client import ApiError, decode
 from tpu_operator.engine.metrics import WATCH_AGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from tpu_operator.engine.client import ApiServer
     from tpu_operator.engine.resources import Resource
@@ -51,6 +52,8 @@ class HasMetadata(Protocol):
 
 
 T = TypeVar("T", bound=HasMetadata)
+Listener = Callable[[Key, T | None, T | None], None]
+"""Called with the key of an object and what it was and is: None before it appears, and once it is gone."""
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -133,7 +136,7 @@ class Informer(Generic[T]):
         self._index_of = index or (lambda _: None)
         self._objects: dict[Key, T] = {}
         self._index: defaultdict[Key, dict[str, T]] = defaultdict(dict)
-        self._listeners: list[Callable[[T], None]] = []
+        self._listeners: list[Listener[T]] = []
         self._version = ""
         self.seen = -1
         self._heard = self._tried = asyncio.get_running_loop().time()
@@ -143,7 +146,7 @@ class Informer(Generic[T]):
         self.synced = asyncio.Event()
         WATCH_AGE.labels(resource.plural, namespace).set_function(self.age)
 
-    def listen(self, listener: Callable[[T], None]) -> None:
+    def listen(self, listener: Listener[T]) -> None:
         """Call `listener` with every object that appears, changes or goes."""
         self._listeners.append(listener)
 
@@ -350,13 +353,13 @@ class Informer(Generic[T]):
         owner = self._index_of(item)
         if owner is not None:
             self._index[owner][item.metadata.name] = item
-        self._notify(old, item)
+        self._notify(key, old, item)
 
     def _remove(self, key: Key) -> None:
         old = self._objects.pop(key, None)
         if old is not None:
             self._unindex(old)
-            self._notify(old)
+            self._notify(key, old, None)
 
     def _unindex(self, item: T) -> None:
         owner = self._index_of(item)
@@ -365,8 +368,6 @@ class Informer(Generic[T]):
             if not self._index[owner]:
                 del self._index[owner]
 
-    def _notify(self, *items: T | None) -> None:
-        for item in items:
-            if item is not None:
-                for listener in self._listeners:
-                    listener(item)
+    def _notify(self, key: Key, old: T | None, new: T | None) -> None:
+        for listener in self._listeners:
+            listener(key, old, new)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
 from typing import TYPE_CHECKING, Final
 
@@ -27,12 +26,11 @@ class WorkQueue:
 
     def __init__(self, name: str = "") -> None:
         self._ready: dict[Key, float] = {}
+        self._line: asyncio.Queue[Key] = asyncio.Queue()
         self._working: set[Key] = set()
         self._dirty: set[Key] = set()
         self._failures: dict[Key, int] = {}
-        self._timers: dict[Key, float] = {}
-        self._heap: list[tuple[float, Key]] = []
-        self._wake = asyncio.Event()
+        self._appointments: dict[Key, asyncio.TimerHandle] = {}
         QUEUE_DEPTH.labels(name).set_function(lambda: len(self._ready))
         QUEUE_OLDEST.labels(name).set_function(self.oldest)
 
@@ -42,15 +40,17 @@ class WorkQueue:
             self._dirty.add(key)
         elif key not in self._ready:
             self._ready[key] = self._now()
-            self._wake.set()
+            self._line.put_nowait(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
         """Want a pass at that time at the latest; an earlier appointment stands."""
         when = self._now() + max(0.0, seconds)
-        if when < self._timers.get(key, float("inf")):
-            self._timers[key] = when
-            heapq.heappush(self._heap, (when, key))
-            self._wake.set()
+        earlier = self._appointments.get(key)
+        if earlier is not None:
+            if earlier.when() <= when:
+                return
+            earlier.cancel()
+        self._appointments[key] = asyncio.get_running_loop().call_at(when, self._keep_appointment, key)
 
     def retry(self, key: Key, at_least: float = 0.0) -> None:
         """Want a pass after a failure: each one in a row doubles the wait, with jitter."""
@@ -70,16 +70,10 @@ class WorkQueue:
 
     async def take(self) -> Key:
         """The next key; `done` must be called with it."""
-        while True:
-            self._promote()
-            if self._ready:
-                key = next(iter(self._ready))
-                del self._ready[key]
-                self._working.add(key)
-                if self._ready:
-                    self._wake.set()
-                return key
-            await self._wait()
+        key = await self._line.get()
+        del self._ready[key]
+        self._working.add(key)
+        return key
 
     def done(self, key: Key) -> None:
         """The pass over a key has ended."""
@@ -88,26 +82,9 @@ class WorkQueue:
             self._dirty.discard(key)
             self.add(key)
 
-    def _promote(self) -> None:
-        """Make the keys ready whose time has come."""
-        while self._heap and self._heap[0][0] <= self._now():
-            when, key = heapq.heappop(self._heap)
-            if self._timers.get(key) == when:
-                del self._timers[key]
-                self.add(key)
-
-    async def _wait(self) -> None:
-        self._wake.clear()
-        pause = self._heap[0][0] - self._now() if self._heap else None
-        try:
-            async with asyncio.timeout(pause):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
-        finally:
-            # Another worker may have cleared the event before this key came.
-            if self._ready:
-                self._wake.set()
+    def _keep_appointment(self, key: Key) -> None:
+        del self._appointments[key]
+        self.add(key)
 
     @staticmethod
     def _now() -> float:

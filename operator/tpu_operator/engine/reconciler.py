@@ -160,7 +160,8 @@ class Reconciler:
         finally:
             memory.deadline = self._now() + PATIENCE
             if plan.creates or plan.deletes:
-                memory.progress_at = self._now()
+                # The hosts of a large gang take longer to make than any progress is held back.
+                memory.progress_at = memory.held_since = self._now()
         if plan.creates:
             self._remember_refusal(key, memory, refusal)
         if plan.requeue_after is not None:

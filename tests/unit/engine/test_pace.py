@@ -108,6 +108,15 @@ def test_pods_that_are_being_made_are_progress() -> None:
     assert round(kind.statuses[0][0], 1) == 2.5
 
 
+def test_making_them_takes_nothing_from_the_time_for_what_becomes_of_them() -> None:
+    def decision(now: float) -> Plan:
+        creates = ({"kind": "Pod"},) if now == 0 else ()
+        return Plan(status={"at": now}, progress=f"Starting {min(now, 19.0)}", creates=creates)
+
+    kind = play(Kind(decision, writing=11.0), poke(every=0.1, until=25.0))
+    assert [round(at, 1) for at, _ in kind.statuses][:1] == [19.5]
+
+
 def test_news_do_not_wait() -> None:
     def decision(now: float) -> Plan:
         return Plan(status={"at": now}, progress="" if now >= 0.3 else str(now))

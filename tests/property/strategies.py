@@ -77,6 +77,7 @@ def specs(max_hosts: int = 4, max_slices: int = 3) -> st.SearchStrategy[dict[str
         optional={
             "head": st.just(HEAD),
             "activeDeadlineSeconds": st.just(600),
+            "startupTimeoutSeconds": st.sampled_from([5, 120]),
             "ttlSecondsAfterFinished": st.sampled_from([0, 60]),
         },
     )

@@ -104,15 +104,15 @@ def missing(pod_name: str, slice_index: int | None, host: int | None, attempt: i
 
 def node_lost(pod: Pod, loss: Loss) -> Failure:
     """The failure of a pod whose node is lost."""
-    return _outside(pod, Cause.NODE_LOST, loss.message, loss.time)
+    return outside(pod, Cause.NODE_LOST, loss.message, loss.time)
 
 
 def misplaced(pod: Pod, message: str, now: datetime) -> Failure:
     """The failure of a pod that is apart from the others of its slice."""
-    return _outside(pod, Cause.PLACEMENT_MISMATCH, message, now)
+    return outside(pod, Cause.PLACEMENT_MISMATCH, message, now)
 
 
-def _outside(pod: Pod, cause: Cause, message: str, time: datetime) -> Failure:
+def outside(pod: Pod, cause: Cause, message: str, time: datetime) -> Failure:
     """A failure that the pod itself says nothing of."""
     return Failure(
         cause=cause,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import RuleAction, SuccessPolicy
 from tpu_operator.catalog import CatalogError
-from tpu_operator.core import failures, pending, restart
+from tpu_operator.core import failures, pending, restart, startup
 from tpu_operator.core.jobstatus import Draft, acknowledged, describe, refused
 from tpu_operator.core.jobview import JobView, observe
 from tpu_operator.core.missing import LEFT_TO_SCHEDULER, missing_pods, template_faults
@@ -126,9 +126,10 @@ def _candidates(view: JobView, gang: Gang) -> list[Failure]:
     Once the first of them is on record its pods are taken down, and pods that are taken down no longer
     count.
     """
-    known = view.incident(gang)
-    seen = [*gang.reported(gang.attempt, view.now), known] if known else gang.failures(view.now)
-    return _heeded(view, seen)
+    if known := view.incident(gang):
+        return _heeded(view, [*gang.reported(gang.attempt, view.now), known])
+    late = startup.timed_out(gang, view.job.spec.startup_timeout_seconds, view.now)
+    return _heeded(view, [*gang.failures(view.now), *late])
 
 
 def _heeded(view: JobView, seen: Iterable[Failure]) -> list[Failure]:
@@ -188,6 +189,8 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     draft.requeue(pending.stuck_in(view.stale, view.now))
     draft.requeue(pending.late_in(view.current, view.now))
     draft.requeue(view.until_lost)
+    for gang in view.gangs:
+        draft.requeue(startup.left(gang, view.job.spec.startup_timeout_seconds, view.now))
     if faults := template_faults(view.job):
         draft.progress(faults, [], None)
         return draft.plan(applies=applies, deletes=deletes(view.stale, view.losses), creates=creates)

@@ -161,7 +161,7 @@ def gang_spec(job: TPUJob) -> GangSpec:
         subdomain=_subdomain(job),
         launcher=run.launcher,
         processes_per_host=run.processes_per_host or (shape.devices_per_host if each_device else 1),
-        gate_seconds=job.spec.startup_timeout_seconds or GATE_SECONDS,
+        gate_seconds=GATE_SECONDS,
     )
 
 

@@ -77,10 +77,17 @@ class Waiting(View, frozen=True):
     message: str = ""
 
 
+class Running(View, frozen=True):
+    """Since when a container runs."""
+
+    started_at: datetime | None = None
+
+
 class ContainerState(View, frozen=True):
     """One of waiting, running, terminated."""
 
     waiting: Waiting | None = None
+    running: Running | None = None
     terminated: Terminated | None = None
 
 
@@ -89,6 +96,7 @@ class ContainerStatus(View, frozen=True):
 
     name: str
     state: ContainerState = ContainerState()
+    ready: bool = False
     restart_count: int = 0
 
 

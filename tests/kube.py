@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 TPUJOB = ("tpu-operator.dev/v1alpha1", "TPUJob")
 POD = ("v1", "Pod")
+NODE = ("v1", "Node")
 SERVICE = ("v1", "Service")
 NAMESPACE = ("v1", "Namespace")
 EVENT = ("events.k8s.io/v1", "Event")

@@ -179,6 +179,12 @@ class Cluster:
         """Run a command in the cluster's network namespace: like subprocess.run, with the same options."""
         return subprocess.run([*process.enter(self.layout), *argv], **options)  # noqa: PLW1510 (caller's choice)
 
+    def run_on_node(
+        self, node: str, argv: Sequence[str | Path], **options: Any
+    ) -> subprocess.CompletedProcess[Any]:
+        """Run a command on a real node, in its mounts and the cluster's network: as subprocess.run does."""
+        return subprocess.run([*process.enter(self.layout, self._known(node)), *argv], **options)  # noqa: PLW1510 (caller's choice)
+
     def _known(self, component: str) -> str:
         if component not in self.components:
             raise DevClusterError(

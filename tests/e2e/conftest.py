@@ -76,6 +76,14 @@ def kube(operator: Kube, request: pytest.FixtureRequest) -> Iterator[Kube]:
     operator.kubectl("delete", "namespace", name, "--ignore-not-found", "--timeout=120s")
 
 
+@pytest.fixture(scope="session")
+def machines(operator: Kube) -> Cluster:
+    """The dev cluster below the API: its nodes' own processes."""
+    if "E2E_KUBECONFIG" in os.environ:
+        pytest.skip("only the dev cluster lets us at its nodes")
+    return Cluster.attach("e2e")
+
+
 @pytest.fixture
 def reinstall(operator: Kube) -> Iterator[None]:
     """Put the release back as it was, whatever the test did to it."""

@@ -1,10 +1,11 @@
 """kubectl and helm as Python objects: all that the tests know of the cluster goes through them."""
 
+import contextlib
 import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,22 @@ class Kube:
         """Output of helm, in the operator's namespace."""
         return self._run([self.helm_binary, "--namespace", OPERATOR, *arguments], None)
 
+    @contextlib.contextmanager
+    def recorded(self, output: Path, *arguments: str) -> Iterator[None]:
+        """Write what kubectl prints to a file, for as long as the context lasts."""
+        command: list[str | Path] = [self.kubectl_binary, "--namespace", self.namespace, *arguments]
+        with output.open("wb") as file, subprocess.Popen(command, env=self._env, stdout=file) as process:
+            yield
+            process.terminate()
+
+    @property
+    def _env(self) -> dict[str, str]:
+        return os.environ | {"KUBECONFIG": str(self.kubeconfig)}
+
     def _run(self, command: Sequence[str | Path], stdin: str | None) -> str:
-        env = os.environ | {"KUBECONFIG": str(self.kubeconfig)}
-        done = subprocess.run(command, input=stdin, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, input=stdin, env=self._env, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise CommandError(f"{' '.join(map(str, command[3:]))}: {done.stderr}{done.stdout}")
         return done.stdout

@@ -86,10 +86,10 @@ def test_an_image_with_nothing_but_python_gets_the_launcher_from_an_init_contain
 
 
 def test_apply_delete_apply_leaves_nothing_behind(kube: Kube) -> None:
-    for _ in range(2):
+    for cascade in ("background", "foreground"):
         kube.apply(job("again", STAY))
         kube.wait_phase("again", "Running")
-        kube.kubectl("delete", "tpujob", "again", "--timeout=60s")
+        kube.kubectl("delete", "tpujob", "again", f"--cascade={cascade}", "--timeout=60s")
         wait_for("nothing is left", lambda: is_clean(kube, "again"))
     kube.apply(job("again", ["true"]))
     assert kube.finish("again")["phase"] == "Succeeded"

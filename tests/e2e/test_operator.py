@@ -17,12 +17,12 @@ def holder(operator: Kube) -> str:
 
 
 def metrics(operator: Kube, pod: str) -> dict[str, float]:
-    """The metrics without labels that a pod shows."""
+    """The metrics that a pod shows, by name and labels."""
     text = operator.kubectl(
         "get", "--raw", f"/api/v1/namespaces/{operator.namespace}/pods/{pod}:8080/proxy/metrics"
     )
     lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, value in lines if "{" not in name}
+    return {name: float(value) for name, value in lines}
 
 
 def test_of_two_replicas_one_leads(operator: Kube) -> None:
@@ -46,3 +46,13 @@ def test_a_standby_takes_over_from_a_leader_that_is_told_to_stop(kube: Kube, ope
 def test_replicas_run_on_different_nodes(operator: Kube) -> None:
     nodes = [pod["spec"]["nodeName"] for pod in operator.find("pods", SELECTOR)]
     assert len(set(nodes)) == len(nodes)
+
+
+def test_case_69_metrics_tell_of_each_job_and_of_the_queue(kube: Kube, operator: Kube) -> None:
+    kube.apply(job("measured", ["true"]))
+    assert kube.finish("measured")["phase"] == "Succeeded"
+    found = metrics(operator, holder(operator))
+    phase = f'{{name="measured",namespace="{kube.namespace}",phase="Succeeded"}}'
+    assert found[f"tpu_operator_job_phase{phase}"] == 1
+    assert found["tpu_operator_queue_depth"] >= 0
+    assert found['tpu_operator_reconcile_duration_seconds_count{kind="TPUJob"}'] > 0

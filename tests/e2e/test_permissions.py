@@ -1,7 +1,6 @@
 """The chart's permissions against what the operator has asked the API server for, by its audit log."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,10 +17,8 @@ Permission = tuple[str, str]
 
 
 @pytest.fixture
-def audit_log(operator: Kube) -> Path:
-    if "E2E_KUBECONFIG" in os.environ:
-        pytest.skip("only the dev cluster has an audit log")
-    return Cluster.attach("e2e").audit_log
+def audit_log(machines: Cluster) -> Path:
+    return machines.audit_log
 
 
 def requests(audit_log: Path) -> Iterator[Object]:

@@ -2,115 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kube import EVENT, POD, QUOTA, SERVICE, TPUJOB, Kube, Object, wait_for
+from tests.cluster.operator.jobs import HOLD, RELEASE, attempts, restarts, uids
+from tests.docs import examples
+from tests.kube import EVENT, POD, QUOTA, SERVICE, TPUJOB, wait_for
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import Operator
+    from tests.cluster.operator.jobs import Jobs
+    from tests.kube import Kube
 
 pytestmark = pytest.mark.usefixtures("operator")
-ATTEMPT = "tpu-operator.dev/attempt"
-HOLD = {"metadata": {"finalizers": ["example.com/hold"]}}
-"""Keeps a deleted pod where it is, as a kubelet does that has not ended its processes yet."""
-RELEASE: Object = {"metadata": {"finalizers": None}}
-
-
-class Jobs:
-    """The jobs of one namespace."""
-
-    def __init__(self, kube: Kube, namespace: str) -> None:
-        self.kube, self.namespace = kube, namespace
-
-    def create(self, name: str = "train", **spec: Any) -> Object:
-        body = {
-            "tpu": {"accelerator": "v5e", "topology": "4x4"},
-            "run": {"command": ["python", "train.py"]},
-        } | spec
-        return self.kube.create(TPUJOB, {"metadata": {"name": name}, "spec": body}, self.namespace)
-
-    def get(self, name: str = "train") -> Object:
-        return self.kube.get(TPUJOB, name, self.namespace) or {}
-
-    def status(self, name: str = "train") -> Object:
-        return dict(self.get(name).get("status", {}))
-
-    def reaches(self, phase: str, name: str = "train", restarts: int | None = None) -> Object:
-        """Wait for a phase, and for a number of restarts."""
-
-        def there() -> Object | None:
-            status = self.status(name)
-            counted = restarts is None or status.get("restarts", {}).get("total") == restarts
-            return status if counted and status.get("phase") == phase else None
-
-        try:
-            return wait_for(there, f"phase {phase} of {name}")
-        except AssertionError as error:
-            raise AssertionError(f"{error}; it is {json.dumps(self.status(name), indent=1)}") from None
-
-    def blocked(self, reason: str, name: str = "train") -> str:
-        """Wait until the job is blocked for that reason; the message."""
-        try:
-            condition = wait_for(lambda: self._blocked(name, reason), f"{name} to be blocked by {reason}")
-        except AssertionError as error:
-            raise AssertionError(f"{error}; it is {json.dumps(self.status(name), indent=1)}") from None
-        return str(condition["message"])
-
-    def _blocked(self, name: str, reason: str) -> Object | None:
-        for condition in self.status(name).get("conditions", []):
-            if (condition["type"], condition["status"], condition["reason"]) == ("Blocked", "True", reason):
-                return dict(condition)
-        return None
-
-    def pods(self, name: str = "train") -> dict[str, Object]:
-        found = self.kube.list(POD, self.namespace, f"tpu-operator.dev/job={name}")
-        return {pod["metadata"]["name"]: pod for pod in found}
-
-    def end_pod(self, pod: str, exit_code: int, after: float = 0.0) -> None:
-        """End a pod as its kubelet would, with a report of the launcher."""
-        report = {"v": 1, "cause": "UserError", "exitCode": exit_code, "time": time.time() + after}
-        terminated = {
-            "exitCode": exit_code,
-            "reason": "Error" if exit_code else "Completed",
-            "message": json.dumps(report) if exit_code else "",
-        }
-        status = {
-            "phase": "Failed" if exit_code else "Succeeded",
-            "containerStatuses": [
-                {
-                    "name": "main",
-                    "image": "example",
-                    "imageID": "",
-                    "ready": False,
-                    "restartCount": 0,
-                    "state": {"terminated": terminated},
-                }
-            ],
-        }
-        self.kube.patch_status(POD, pod, self.namespace, status)
-
-
-@pytest.fixture
-def jobs(kube: Kube, namespace: str) -> Jobs:
-    return Jobs(kube, namespace)
-
-
-def uids(pods: dict[str, Object]) -> set[str]:
-    return {pod["metadata"]["uid"] for pod in pods.values()}
-
-
-def restarts(status: Object) -> tuple[int, int, dict[str, int]]:
-    """Restarts in all, those that count, and all by cause."""
-    found = status["restarts"]
-    return found["total"], found["counted"], found["byCause"]
-
-
-def attempts(pods: dict[str, Object]) -> set[str]:
-    return {pod["metadata"]["labels"][ATTEMPT] for pod in pods.values()}
 
 
 def test_the_smallest_job_runs(jobs: Jobs) -> None:
@@ -187,7 +92,8 @@ def test_case_26_a_failed_host_without_budget_fails_the_job_once(jobs: Jobs, kub
 
 
 def test_case_27_restarts_up_to_the_limit_and_no_further(jobs: Jobs) -> None:
-    jobs.create(failurePolicy={"maxRestarts": 1})
+    example = examples()["One host fails twice, with one restart allowed"]
+    jobs.create(**example.spec)
     jobs.reaches("Running")
     before = uids(jobs.pods())
     jobs.end_pod("train-0-2", 1)
@@ -195,7 +101,7 @@ def test_case_27_restarts_up_to_the_limit_and_no_further(jobs: Jobs) -> None:
     assert attempts(jobs.pods()) == {"1"}
     assert not before & uids(jobs.pods())
     jobs.end_pod("train-0-2", 1)
-    assert restarts(jobs.reaches("Failed")) == (1, 1, {"UserError": 1})
+    assert example.shown(jobs.reaches("Failed")) == example.status
 
 
 def test_case_28_no_new_pod_while_an_old_one_is_held(jobs: Jobs, kube: Kube) -> None:

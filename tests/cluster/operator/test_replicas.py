@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tests.cluster.conftest import SYSTEM, Operator
@@ -10,6 +11,8 @@ from tests.kube import LEASE, NAMESPACE, POD, TPUJOB, Kube, Object, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.cluster.operator.jobs import Jobs
 
 SPEC = {"tpu": {"accelerator": "v5e", "topology": "4x4"}, "run": {"command": ["python", "train.py"]}}
 
@@ -101,3 +104,21 @@ def test_one_namespace_only(kube: Kube, namespace: str, make_operator: Callable[
         assert not kube.list(POD, f"{namespace}-other")
     finally:
         kube.delete(NAMESPACE, f"{namespace}-other")
+
+
+def test_case_45_the_time_to_live_counts_from_the_end_whatever_becomes_of_the_operator(
+    jobs: Jobs, make_operator: Callable[..., Operator]
+) -> None:
+    first = make_operator().start()
+    jobs.create()
+    jobs.reaches("Running")
+    for pod in jobs.pods():
+        jobs.end_pod(pod, 0)
+    ended = datetime.fromisoformat(jobs.reaches("Succeeded")["completionTime"])
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0
+    jobs.change(ttlSecondsAfterFinished=3)
+    wait_for(lambda: datetime.now(UTC) > ended + timedelta(seconds=3), "its time to be over")
+    assert jobs.get()
+    make_operator().start()
+    wait_for(lambda: not jobs.get(), "the job to be deleted")

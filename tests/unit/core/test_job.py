@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.builders import NOW, RUNNING, STARTING, World, decode_pod, job, report, terminated
+from tests.docs import examples
 from tpu_operator.api import TPUJobStatus
 from tpu_operator.core.snapshot import Node
 
@@ -262,13 +263,18 @@ class TestFailure:
         assert set(the_world.pods) == FOUR
 
     def test_old_pods_that_do_not_go_are_told(self) -> None:
-        the_world = world().run()
+        example = examples()["A pod that does not terminate"]
+        the_world = world(**example.spec).run()
         the_world.keep_deleted = True
         self.fail(the_world, "train-0-2")
-        the_world.settle()
-        the_world.now += timedelta(seconds=120)
-        the_world.settle()
-        assert the_world.condition("Blocked") == "True/WaitingForOldPods"
+        the_world.settle().vanish("train-0-0", "train-0-1")
+        the_world.now += timedelta(seconds=59)
+        assert the_world.settle().condition("Blocked") == ""
+        the_world.now += timedelta(seconds=2)
+        assert example.shown(the_world.settle().job.status.wire()) == example.status
+        the_world.vanish("train-0-3").settle()
+        assert the_world.condition("Blocked") == "False/NotBlocked"
+        assert attempts(the_world) == {1}
 
     def test_restarting_ends_when_all_pods_of_the_new_attempt_exist(self) -> None:
         the_world = world().run()

@@ -1,0 +1,41 @@
+"""The API server takes all that the documentation and the examples show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.cluster.api.client import job
+from tests.docs import PAGES, ROOT, yaml_blocks
+from tpu_operator.api import GROUP
+
+if TYPE_CHECKING:
+    from tests.cluster.api.client import Jobs
+
+BLOCKS = [pytest.param(body, id=where) for page in PAGES for where, body in yaml_blocks(page)]
+FILES = sorted((ROOT / "examples").glob("*.yaml"))
+
+
+def ours(body: dict[str, Any]) -> bool:
+    return str(body.get("apiVersion", "")).startswith(GROUP)
+
+
+@pytest.mark.parametrize("body", BLOCKS)
+def test_yaml_of_the_documentation(jobs: Jobs, body: dict[str, Any]) -> None:
+    """A whole object of ours, or parts of one: a spec for the smallest job, a status that it may have."""
+    if ours(body):
+        assert jobs.refusal(body) == ""
+    if body.keys() == {"spec"}:
+        assert jobs.refusal(job(body["spec"])) == ""
+    if body.keys() == {"status"}:
+        jobs.kubectl("explain", "tpujob.status")
+        whole = {**job(), "metadata": {"name": "hello"}, "status": body["status"]}
+        assert jobs.refusal(whole) == ""
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_examples(jobs: Jobs, file: Any) -> None:
+    for body in yaml.safe_load_all(file.read_text()):
+        assert jobs.refusal(body) == ""

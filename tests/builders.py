@@ -265,4 +265,7 @@ class World:
             self.alive = False
             return
         assert self.pods[delete.name].metadata.uid == delete.uid
-        self.delete_pod(delete.name)
+        if delete.grace_seconds == 0:
+            del self.pods[delete.name]
+        else:
+            self.delete_pod(delete.name)

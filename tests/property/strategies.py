@@ -33,6 +33,7 @@ CONDITIONS = st.sampled_from(
         {"onCauses": ["PodDeleted"]},
         {"onCauses": ["Preempted", "Evicted"]},
         {"onCauses": ["UserError"], "onExitCodes": [1]},
+        {"onCauses": ["NodeLost", "Hang"]},
         {"onMessage": "out of range"},
     ]
 )

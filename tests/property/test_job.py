@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,116 +11,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.builders import RUNNING, STARTING, UID, World, decode_pod, job, report, stamp, terminated
+from tests.property.promises import Checked, final
 from tests.property.strategies import policies, specs, tpus
-from tpu_operator.api import Condition, TPUJobStatus
 from tpu_operator.core import restart
-from tpu_operator.core.conditions import Conditions, job_phase
-from tpu_operator.core.jobview import JobView, observe
-from tpu_operator.core.snapshot import Node, Pod
+from tpu_operator.core.snapshot import Node
 
 if TYPE_CHECKING:
     from tpu_operator.core.plan import Plan
 
 CONFLICT = "True/EnvironmentConflict"
-FINAL = {"Succeeded", "Failed"}
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/9 nodes"}
 SPECS = specs(max_hosts=2)
 DISRUPTIONS = ["PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByPodGC"]
 LABELS = {"cloud.google.com/gke-nodepool": "pool-1"}
-
-
-def final(status: TPUJobStatus) -> set[str]:
-    return {c.type for c in status.conditions if c.type in FINAL and c.status == "True"}
-
-
-@dataclass
-class Checked(World):
-    """A world that holds every decision to what it promises."""
-
-    def view(self) -> JobView:
-        return observe(self.snapshot(), self.now)
-
-    def ours(self) -> dict[str, Pod]:
-        return {name: pod for name, pod in self.pods.items() if pod.metadata.owner_uid == UID}
-
-    def plan(self) -> Plan:
-        plan = super().plan()
-        self._check_deletes(plan)
-        self._check_creates(plan)
-        self._check_status_write(plan)
-        assert plan.requeue_after is None or plan.requeue_after > 0
-        return plan
-
-    def _check_deletes(self, plan: Plan) -> None:
-        for delete in plan.deletes:
-            if delete.kind == "TPUJob":
-                assert (delete.uid, final(self.job.status) != set()) == (UID, True)
-                continue
-            pod = self.pods[delete.name]
-            assert pod.metadata.uid == delete.uid
-            assert pod.metadata.owner_uid == UID, "others' pods are left alone"
-            assert not pod.deleting, "once is enough"
-
-    def _check_creates(self, plan: Plan) -> None:
-        pods = [m["metadata"] for m in plan.creates if m["kind"] == "Pod"]
-        if not pods:
-            return
-        assert not final(self.job.status), "nothing is created after the end"
-        assert not self.job.spec.suspend
-        view = self.view()
-        members = {m.name: gang for gang in view.gangs for m in gang.members}
-        assert all(name in members for name in self.ours()), "pods without a place may hold the chips"
-        for metadata in pods:
-            name, labels = metadata["name"], metadata["labels"]
-            assert name not in self.pods, "one pod of a name"
-            gang = members[name]
-            attempts = {pod.attempt for pod in gang.pods.values()} | {gang.attempt}
-            assert attempts == {int(labels["tpu-operator.dev/attempt"])}, "old pods have to be gone"
-
-    def _check_status_write(self, plan: Plan) -> None:
-        assert plan.status is None or plan.status != self.job.status.wire(), "writes change something"
-
-    def set_status(self, status: dict[str, Any]) -> None:
-        old, view = self.job.status, self.view()
-        super().set_status(status)
-        new = self.job.status
-        if any(map(view.incident, view.gangs)) and new.restarts.total > old.restarts.total:
-            found = new.last_failure
-            assert found is not None
-            assert found == old.last_failure or found.cause != "PodDeleted", "we took that pod down ourselves"
-        assert new.wire() == status, "the status survives the wire"
-        assert TPUJobStatus.parse(json.loads(json.dumps(new.wire()))) == new
-        self._check_status(new)
-        self._check_step(old, new)
-
-    def _check_status(self, status: TPUJobStatus) -> None:
-        types = [c.type for c in status.conditions]
-        assert len(types) == len(set(types))
-        assert len(final(status)) <= 1
-        assert status.phase == job_phase(Conditions(status.conditions, 0, self.now))
-        restarts = status.restarts
-        assert restarts.counted <= self.job.spec.failure_policy.max_restarts
-        assert restarts.counted <= restarts.total == sum(restarts.by_cause.values())
-        assert status.hosts.ready <= status.hosts.desired
-        assert status.ready == f"{status.hosts.ready}/{status.hosts.desired}"
-        assert [s.index for s in status.slices] == list(range(self.job.spec.tpu.slices))
-
-    def _check_step(self, old: TPUJobStatus, new: TPUJobStatus) -> None:
-        assert final(old) <= final(new), "the end is final"
-        if old.slices:
-            before = {s.index: s.attempt for s in old.slices}
-            assert all(s.attempt >= before.get(s.index, 0) for s in new.slices), "attempts only count up"
-            began = any(s.attempt > before.get(s.index, 0) for s in new.slices)
-            assert began or new.restarts.total <= old.restarts.total, "a restart is a new attempt"
-        for condition in new.conditions:
-            self._check_transition(
-                next((c for c in old.conditions if c.type == condition.type), None), condition
-            )
-
-    def _check_transition(self, old: Condition | None, new: Condition) -> None:
-        flipped = old is None or old.status != new.status
-        expected = self.now.replace(microsecond=0) if flipped else old.last_transition_time if old else None
-        assert new.last_transition_time == expected
+NODES = ["node-0", "node-1", "node-2"]
+OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+CAUSES = ["UserError", "UserError", "OutOfMemory", "Hang", "TPUFault"]
 
 
 class JobMachine(RuleBasedStateMachine):
@@ -135,7 +39,8 @@ class JobMachine(RuleBasedStateMachine):
     @initialize(spec=SPECS, reaction=st.sampled_from(["settles", "passes", ""]), slow=st.booleans())
     def start(self, spec: dict[str, Any], reaction: str, slow: bool) -> None:
         self.world = Checked(job(**spec))
-        self.world.nodes["node"] = msgspec.convert({"metadata": {"name": "node", "labels": LABELS}}, Node)
+        for name in NODES:
+            self.put_node(name)
         self.reaction = reaction
         self.start_all()
         self.world.keep_deleted = slow
@@ -151,6 +56,21 @@ class JobMachine(RuleBasedStateMachine):
             self.world.settle()
         elif self.reaction == "passes":
             self.world.step()
+
+    def put_node(self, name: str, ready: str = "True", *taints: dict[str, str]) -> None:
+        """A node that has been in that state for a minute."""
+        since = stamp(self.world.now - timedelta(seconds=61))
+        wire = {
+            "metadata": {"name": name, "labels": LABELS},
+            "spec": {"taints": taints},
+            "status": {"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": since}]},
+        }
+        self.world.nodes[name] = msgspec.convert(wire, Node)
+
+    def tell(self, name: str, **status: Any) -> None:
+        """What the kubelet of a pod's node says of it; a pod without a node gets one."""
+        node = self.world.pods[name].spec.node_name or NODES[sum(map(ord, name)) % len(NODES)]
+        self.world.set_pod(name, node=node, **status)
 
     def some(self, data: st.DataObject, *names: str) -> str:
         return data.draw(st.sampled_from(sorted(names)))
@@ -225,11 +145,11 @@ class JobMachine(RuleBasedStateMachine):
     def bind(self, most: int) -> None:
         free = [name for name in self.living() if not self.world.pods[name].spec.node_name]
         for name in free[:most]:
-            self.world.set_pod(name, **STARTING)
+            self.tell(name, **STARTING)
 
     def become_ready(self, most: int) -> None:
         for name in self.bound()[:most]:
-            self.world.set_pod(name, **RUNNING)
+            self.tell(name, **RUNNING)
 
     @rule(most=st.integers(1, 6), ready=st.booleans())
     def start_some(self, most: int, ready: bool) -> None:
@@ -245,26 +165,36 @@ class JobMachine(RuleBasedStateMachine):
         self.world.settle()
 
     @rule(
-        data=st.data(), code=st.sampled_from([1, 3, 77, 137]), ago=st.integers(0, 20), reported=st.booleans()
+        data=st.data(),
+        code=st.sampled_from([1, 3, 77, 137]),
+        ago=st.integers(0, 20),
+        cause=st.sampled_from([*CAUSES, ""]),
     )
-    def fail(self, data: st.DataObject, code: int, ago: int, reported: bool) -> None:
+    def fail(self, data: st.DataObject, code: int, ago: int, cause: str) -> None:
         at = self.world.now - timedelta(seconds=ago, milliseconds=ago)
-        message = report("UserError", code, at, error="index out of range") if reported else ""
+        error = data.draw(st.sampled_from(["index out of range", "not a number"]))
+        message = report(cause, code, at, error=error) if cause else ""
         for name in self.victims(data):
-            self.world.set_pod(name, **terminated(code, message, at=at))
+            self.tell(name, **terminated(code, message, at=at))
 
     @rule(data=st.data(), together=st.booleans())
     def succeed(self, data: st.DataObject, together: bool) -> None:
         for name in self.bound() if together else self.victims(data):
-            self.world.set_pod(name, **terminated(0, at=self.world.now))
+            self.tell(name, **terminated(0, at=self.world.now))
 
     @rule(data=st.data(), reason=st.sampled_from(DISRUPTIONS))
     def disrupt(self, data: st.DataObject, reason: str) -> None:
         target = {"type": "DisruptionTarget", "status": "True", "reason": reason}
         target["lastTransitionTime"] = stamp(self.world.now)
         for name in self.victims(data):
-            self.world.set_pod(name, **(RUNNING | {"conditions": [target]}))
+            self.tell(name, **(RUNNING | {"conditions": [target]}))
             self.world.delete_pod(name)
+
+    @rule(data=st.data(), ready=st.sampled_from(["True", "False", "Unknown"]), shut=st.booleans())
+    def lose_node(self, data: st.DataObject, ready: str, shut: bool) -> None:
+        """A node is lost, or comes back."""
+        taints = [OUT_OF_SERVICE] if shut and ready != "True" else []
+        self.put_node(self.some(data, *NODES), ready, *taints)
 
     @rule(data=st.data())
     @precondition(lambda self: self.world.pods)
@@ -279,7 +209,7 @@ class JobMachine(RuleBasedStateMachine):
                 self.world.vanish(name)
             else:
                 told = report(None, 143, self.world.now, terminated=True)
-                self.world.set_pod(name, **terminated(143, told, at=self.world.now))
+                self.tell(name, **terminated(143, told, at=self.world.now))
 
     # --- people
 
@@ -319,7 +249,8 @@ class JobMachine(RuleBasedStateMachine):
         suspended = self.world.job.spec.suspend
         self.world.patch_spec(suspend=True)
         self.world.step()
-        if self.world.job.status.start_time is None:
+        status = self.world.job.status
+        if status.start_time is None and not final(status):
             self.world.patch_spec(tpu=data.draw(tpus(max_hosts=2)))
         self.world.patch_spec(suspend=suspended)
 
@@ -331,6 +262,7 @@ class JobMachine(RuleBasedStateMachine):
         """The budget stays: a smaller one than is used up already is another story."""
         budget = self.world.job.spec.failure_policy.max_restarts
         self.world.patch_spec(failurePolicy=data.draw(policies()) | {"maxRestarts": budget})
+        self.world.new_rules = True
 
     def delete_services(self, data: st.DataObject) -> None:
         self.world.services.clear()

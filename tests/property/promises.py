@@ -1,0 +1,227 @@
+"""What every decision about a TPUJob has to keep to, whatever happens.
+
+The account of restarts is drawn up here a second time, from the policy as it is documented.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.builders import UID, World
+from tpu_operator.api import Condition, Failure, TPUJobStatus
+from tpu_operator.core.conditions import Conditions, job_phase
+from tpu_operator.core.jobview import JobView, observe
+
+if TYPE_CHECKING:
+    from tpu_operator.core.plan import Plan
+    from tpu_operator.core.slicegroup import Gang
+    from tpu_operator.core.snapshot import Pod
+
+FINAL: Final = frozenset({"Succeeded", "Failed"})
+OWN_DOING: Final = frozenset({"UserError", "OutOfMemory", "Hang", "StartupTimeout", "LauncherError"})
+SEEN: Final = frozenset({"Starting", "Running", "Succeeded"})
+"""States of slices whose pods were all on nodes."""
+
+
+def final(status: TPUJobStatus) -> set[str]:
+    return {c.type for c in status.conditions if c.type in FINAL and c.status == "True"}
+
+
+def action(failure: Failure, world: World) -> str:
+    """What the failure policy says of a failure: the first rule all of which holds, or else the default."""
+    for rule in world.job.spec.failure_policy.rules:
+        causes, codes, text = rule.on_causes, rule.on_exit_codes, rule.on_message
+        if causes and failure.cause not in causes:
+            continue
+        if codes and failure.exit_code not in codes:
+            continue
+        if text and text not in (failure.message or ""):
+            continue
+        return rule.action
+    return "Restart" if failure.cause in OWN_DOING else "RestartUncounted"
+
+
+@dataclass
+class Checked(World):
+    """A world that holds every decision to what it promises."""
+
+    new_rules: bool = False
+    """The policy has changed since the last restart: what that cost can not be told from it any more."""
+
+    @property
+    def _heedless(self) -> bool:
+        """Whether some failures are ignored: pods that were deleted may just be made again."""
+        return any(rule.action == "Ignore" for rule in self.job.spec.failure_policy.rules)
+
+    def view(self) -> JobView:
+        return observe(self.snapshot(), self.now)
+
+    def ours(self) -> dict[str, Pod]:
+        return {name: pod for name, pod in self.pods.items() if pod.metadata.owner_uid == UID}
+
+    def plan(self) -> Plan:
+        plan = super().plan()
+        self._check_deletes(plan)
+        self._check_creates(plan)
+        self._check_status_write(plan)
+        assert plan.requeue_after is None or plan.requeue_after > 0
+        return plan
+
+    def _check_deletes(self, plan: Plan) -> None:
+        for delete in plan.deletes:
+            if delete.kind == "TPUJob":
+                assert (delete.uid, final(self.job.status) != set()) == (UID, True)
+                continue
+            pod = self.pods[delete.name]
+            assert pod.metadata.uid == delete.uid
+            assert pod.metadata.owner_uid == UID, "others' pods are left alone"
+            if delete.grace_seconds is None:
+                assert not pod.deleting, "once is enough"
+            else:
+                assert pod.name in self.view().losses, "force is for nodes that are lost"
+
+    def _check_creates(self, plan: Plan) -> None:
+        pods = [m["metadata"] for m in plan.creates if m["kind"] == "Pod"]
+        if not pods:
+            return
+        assert not final(self.job.status), "nothing is created after the end"
+        assert not self.job.spec.suspend
+        view = self.view()
+        members = {m.name: gang for gang in view.gangs for m in gang.members}
+        assert all(name in members for name in self.ours()), "pods without a place may hold the chips"
+        for metadata in pods:
+            name, labels = metadata["name"], metadata["labels"]
+            assert name not in self.pods, "one pod of a name"
+            gang = members[name]
+            attempts = {pod.attempt for pod in gang.pods.values()} | {gang.attempt}
+            assert attempts == {int(labels["tpu-operator.dev/attempt"])}, "old pods have to be gone"
+            states = [s for s in self.job.status.slices if s.index in gang.slices]
+            ran = bool(states) and all(s.state in SEEN and s.attempt == gang.attempt for s in states)
+            assert not ran or self._heedless, "what is gone once all had nodes takes its attempt along"
+
+    def _check_status_write(self, plan: Plan) -> None:
+        assert plan.status is None or plan.status != self.job.status.wire(), "writes change something"
+
+    def set_status(self, status: dict[str, Any]) -> None:
+        old, view = self.job.status, self.view()
+        super().set_status(status)
+        new = self.job.status
+        self._check_account(old, new, view)
+        self._check_end(old, new, view)
+        assert new.wire() == status, "the status survives the wire"
+        assert TPUJobStatus.parse(json.loads(json.dumps(new.wire()))) == new
+        self._check_status(new)
+        self._check_step(old, new)
+
+    def _check_status(self, status: TPUJobStatus) -> None:
+        types = [c.type for c in status.conditions]
+        assert len(types) == len(set(types))
+        assert len(final(status)) <= 1
+        assert status.phase == job_phase(Conditions(status.conditions, 0, self.now))
+        restarts = status.restarts
+        assert restarts.counted <= self.job.spec.failure_policy.max_restarts
+        assert restarts.counted <= restarts.total == sum(restarts.by_cause.values())
+        assert status.hosts.ready <= status.hosts.desired
+        assert status.ready == f"{status.hosts.ready}/{status.hosts.desired}"
+        assert [s.index for s in status.slices] == list(range(self.job.spec.tpu.slices))
+
+    def _check_step(self, old: TPUJobStatus, new: TPUJobStatus) -> None:
+        assert final(old) <= final(new), "the end is final"
+        if old.slices:
+            before = {s.index: s.attempt for s in old.slices}
+            assert all(s.attempt >= before.get(s.index, 0) for s in new.slices), "attempts only count up"
+            began = any(s.attempt > before.get(s.index, 0) for s in new.slices)
+            assert began or new.restarts.total <= old.restarts.total, "a restart is a new attempt"
+        for condition in new.conditions:
+            self._check_transition(
+                next((c for c in old.conditions if c.type == condition.type), None), condition
+            )
+
+    def _check_transition(self, old: Condition | None, new: Condition) -> None:
+        flipped = old is None or old.status != new.status
+        expected = self.now.replace(microsecond=0) if flipped else old.last_transition_time if old else None
+        assert new.last_transition_time == expected
+
+    def _check_account(self, old: TPUJobStatus, new: TPUJobStatus, view: JobView) -> None:
+        """A restart is charged once, to the failure that came first, as the policy has it."""
+        found, before, after = new.last_failure, old.restarts, new.restarts
+        refined = old.last_failure is not None and view.restarted(old.last_failure) is not None
+        if refined or after.total == before.total:
+            return
+        assert found is not None
+        assert after.total == before.total + 1, "one restart at a time"
+        does = action(found, self)
+        assert does in {"Restart", "RestartUncounted"}, found
+        assert after.counted == before.counted + (does == "Restart")
+        charged = {**before.by_cause, found.cause: before.by_cause.get(found.cause, 0) + 1}
+        assert after.by_cause == charged
+        (gang,) = [gang for gang in view.gangs if gang.has_member(found.pod)]
+        self._check_scope(old, new, gang, found)
+        self._check_root(gang, found)
+        if view.incident(gang):
+            assert found == old.last_failure or found.cause != "PodDeleted", "we took that pod down ourselves"
+        self.new_rules = False
+
+    def _check_scope(self, old: TPUJobStatus, new: TPUJobStatus, gang: Gang, found: Failure) -> None:
+        """A failure restarts its slice or all of them, as the policy has it; that of a head slice 0."""
+        alone = self.job.spec.failure_policy.restart_scope == "Slice"
+        expected = {found.slice or 0} if alone else {*range(self.job.spec.tpu.slices)}
+        before = {s.index: s.attempt for s in old.slices}
+        assert {s.index for s in new.slices if s.attempt != before.get(s.index, gang.attempt)} == expected
+
+    def _check_root(self, gang: Gang, found: Failure) -> None:
+        """No host of the gang has told of an earlier failure that matters."""
+        assert found.attempt == gang.attempt, "what an old attempt does is over"
+        for pod in gang.current:
+            ended = pod.terminated
+            if ended is None or not ended.message or pod.succeeded:
+                continue
+            told = json.loads(ended.message)
+            if told.get("terminated") or pod.name in gang.ignored:
+                continue
+            assert found.time is not None
+            assert found.time.timestamp() <= told["time"] + 1e-3, (found, told)
+
+    def _check_end(self, old: TPUJobStatus, new: TPUJobStatus, view: JobView) -> None:
+        """A job ends for a reason."""
+        ended = [c for c in new.conditions if c.type in final(new) - final(old)]
+        if not ended:
+            return
+        found = new.last_failure
+        spec, reason = self.job.spec, ended[0].reason
+        if reason == "Completed":
+            self._check_success(view, old)
+        elif reason == "MaxRestartsReached":
+            assert found is not None
+            assert action(found, self) == "Restart"
+            refunded = new.restarts.counted == spec.failure_policy.max_restarts
+            assert refunded, "there was something left"
+        elif reason == "FailureRule":
+            assert found is not None
+            assert action(found, self) == "FailJob"
+        else:
+            assert reason == "DeadlineExceeded"
+            limit, start = spec.active_deadline_seconds, old.start_time
+            assert not spec.suspend
+            assert limit is not None
+            assert start is not None
+            assert self.now >= start + timedelta(seconds=limit)
+
+    def _check_success(self, view: JobView, old: TPUJobStatus) -> None:
+        spec = self.job.spec
+        if spec.success_policy == "Leader":
+            headed = any(member.slice_index is None for gang in view.gangs for member in gang.members)
+            leader = self.pods["train-head" if headed else "train-0-0"]
+            assert leader.succeeded
+            return
+        done = {s.index for s in old.slices if s.state == "Succeeded"}
+        for gang in view.gangs:
+            for member in gang.members:
+                if member.slice_index in done:
+                    continue
+                pod = self.pods[member.name]
+                assert pod.attempt == gang.attempt
+                assert pod.succeeded or pod.name in gang.ignored

@@ -59,6 +59,7 @@ class Runner:
             for namespace, queue in queues.items()
         ]
 
+        self._recorder = Recorder(api, settings.identity, clock)
         self._spent = ChipSeconds(clock)
         for controller, _ in self._controllers:
             self._spent.follow(controller.jobs)
@@ -122,8 +123,9 @@ class Runner:
     async def _work(self) -> None:
         """Reconcile, from a copy that is newer than what the last leader has written."""
         await asyncio.gather(*(informer.refresh() for informer in self.informers))
-        applier = Applier(self._api, Recorder(self._api, self._settings.identity, self._clock))
+        applier = Applier(self._api, self._recorder)
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._recorder.run())
             for controller, queue in self._controllers:
                 reconciler = Reconciler(controller, queue, applier, self._clock)
                 group.create_task(reconciler.run(self._settings.workers))

@@ -97,6 +97,7 @@ class Request(NamedTuple):
     path: str
     query: Mapping[str, str]
     body: bytes
+    content_type: str = ""
 
 
 class Target(NamedTuple):
@@ -235,7 +236,8 @@ class Server:
                 body.setdefault("metadata", {})["namespace"] = target.namespace
                 return self.create(target.plural, body, request.writer).raw
             case "PATCH":
-                return self._apply(target, body, request.writer).raw
+                patch = self._merge_patch if "merge-patch" in request.content_type else self._apply
+                return patch(target, body, request.writer).raw
             case "PUT":
                 return self._put(target, body, request.writer).raw
             case "DELETE":
@@ -330,6 +332,10 @@ class Server:
             new = _merge(new, _defaulted(body))
             _check_ports(new)
         return self._replace(target.plural, writer, old, new)
+
+    def _merge_patch(self, target: Target, body: Object, writer: str) -> Stored:
+        old = self._get(target)
+        return self._replace(target.plural, writer, old, _patched(msgspec.json.decode(old.raw), body))
 
     def _put(self, target: Target, body: Object, writer: str) -> Stored:
         old = self._get(target)
@@ -443,6 +449,15 @@ def _defaulted(body: Object) -> Object:
     for port in body.get("spec", {}).get("ports", ()):
         port.setdefault("protocol", "TCP")
     return body
+
+
+def _patched(base: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    base = base if isinstance(base, dict) else {}
+    merged = base | {key: _patched(base.get(key), value) for key, value in patch.items()}
+    return {key: value for key, value in merged.items() if value is not None}
 
 
 def _merge(base: Any, over: Any, field_name: str = "") -> Any:

@@ -80,7 +80,8 @@ def describe(plural: str, body: Object) -> str:
         case "tpujobs":
             return _job(body)
         case "events":
-            return f"{body['reason']}: {body['note']}"
+            count = body.get("series", {}).get("count", 1)
+            return f"{body['reason']} x{count}: {body['note']}"
         case _:
             return ""
 

@@ -177,7 +177,9 @@ class SimApi(ApiServer):
         timeout: float = REQUEST_TIMEOUT,  # noqa: ASYNC109
     ) -> bytes:
         crash = self._crash()
-        request = Request(self._sender.label, method, path, query or {}, json.dumps(body or {}).encode())
+        request = Request(
+            self._sender.label, method, path, query or {}, json.dumps(body or {}).encode(), content_type
+        )
         fate = self._net.faults.fate(self._sender.name, method, self._net.loop.time())
         call = Call(self._net, self._sender, request, fate, crash)
         try:

@@ -44,7 +44,7 @@ tests/e2e/test_permissions.py compares with the API server's audit log.
   verbs: [get, create]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create]
+  verbs: [create, patch]
 {{- end }}
 
 {{/* Nodes have no namespace: pending reasons and placement read them. */}}

@@ -66,7 +66,7 @@ class Applier:
 
     Args:
         api: where to write.
-        recorder: writes events.
+        recorder: has events written.
     """
 
     def __init__(self, api: ApiServer, recorder: Recorder) -> None:
@@ -108,7 +108,7 @@ class Applier:
             histogram = OBSERVED[seen.metric]
             (histogram.labels(*seen.labels) if seen.labels else histogram).observe(seen.seconds)
         for event in plan.events:
-            await self._recorder.record(target.regarding, event)
+            self._recorder.record(target.regarding, event)
         return refusal
 
     async def _all(self, slots: asyncio.Semaphore, writes: Sequence[Write]) -> None:
@@ -192,7 +192,7 @@ class Applier:
             # The object cannot say so itself: it is too large, or its CRD is of another version.
             if error.refused:
                 text = f"the API server refuses the status: {error.message}"
-                await self._recorder.record(regarding, Event(True, "StatusRefused", text))
+                self._recorder.record(regarding, Event(True, "StatusRefused", text))
             raise
 
 

@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 APPLY: Final = "application/apply-patch+yaml"
 JSON: Final = "application/json"
+MERGE: Final = "application/merge-patch+json"
 REQUEST_TIMEOUT: Final = 30.0
 WRITE_TIMEOUT: Final = 10.0
 MIDST: Final = 0.5

@@ -25,6 +25,7 @@ WATCH_AGE = Gauge(
 API_REQUESTS = Counter(
     PREFIX + "api_requests", "Requests to the API server; code 0 is no answer.", ["verb", "resource", "code"]
 )
+EVENTS_LOST = Counter(PREFIX + "events_lost", "Kubernetes Events that could not be written.")
 LOOP_LAG = Gauge(PREFIX + "loop_lag_seconds", "How late the event loop wakes up.")
 WAITS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600)
 OBSERVED: Final = {

@@ -152,7 +152,8 @@ class Replica:
     def idle(self) -> bool:
         """Whether it leads, and has nothing to do now."""
         queues = [queue for _, queue in self.runner._controllers]
-        return self.leads and not any(queue._ready or queue._working for queue in queues)
+        busy = any(queue._ready or queue._working for queue in queues)
+        return self.leads and not busy and self.runner._recorder.idle
 
     def saw(self, version: int) -> bool:
         """Whether its copy of the jobs is that new."""
@@ -194,6 +195,8 @@ class Replica:
     def kill(self) -> None:
         """End it without a word."""
         assert self._task is not None
+        assert self._server is not None
+        self._server.write_time = lambda: 0.0
         self._task.cancel()
 
     async def close(self) -> None:

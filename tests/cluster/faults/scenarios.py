@@ -387,6 +387,8 @@ async def _replace(case: Case) -> None:
 
 STATUS: Final = "patch tpujobs/status"
 EVENT: Final = "create events"
+EVENT_AGAIN: Final = "patch events"
+"""All hosts were ready a moment ago already."""
 PODS: Final = {"create pods": HOSTS}
 OLD_PODS: Final = {"delete pods": HOSTS}
 # Hosts + 4, and an event: Pending, Starting, Running.
@@ -394,13 +396,18 @@ CREATION: Final = {"create services": 1, **PODS, STATUS: 3, EVENT: 1}
 SCENARIOS: Final = {
     "create": Scenario(_nothing, _create, "Running", CREATION, 18),
     # Restarting, Pending, Starting, Running.
-    "restart": Scenario(_run, _fail_host, "Running", {EVENT: 1, **OLD_PODS, **PODS, STATUS: 4}, 28),
+    "restart": Scenario(
+        _run, _fail_host, "Running", {EVENT: 1, **OLD_PODS, **PODS, STATUS: 4, EVENT_AGAIN: 1}, 28
+    ),
     "lost-pod": Scenario(
-        _run, _lose_host, "Running", {EVENT: 1, "delete pods": HOSTS - 1, **PODS, STATUS: 4}, 28
+        _run,
+        _lose_host,
+        "Running",
+        {EVENT: 1, "delete pods": HOSTS - 1, **PODS, STATUS: 4, EVENT_AGAIN: 1},
+        28,
     ),
     "suspend": Scenario(_run, _suspend, "Suspended", {STATUS: 1, EVENT: 1, **OLD_PODS}, 14),
-    # That all hosts are ready was an event a moment ago.
-    "resume": Scenario(_run_and_suspend, _resume, "Running", {**PODS, STATUS: 3}, 16),
+    "resume": Scenario(_run_and_suspend, _resume, "Running", {**PODS, STATUS: 3, EVENT_AGAIN: 1}, 16),
     "succeed": Scenario(_run, _succeed, "Succeeded", {STATUS: 1, EVENT: 1}, 6),
     # The failure, and the end of the job once the other host was stopped.
     "fail": Scenario(

@@ -13,8 +13,8 @@ from tests.sim.loop import SimLoop
 from tests.sim.trace import Trace
 from tests.sim.wire import SimApi
 from tests.sim.world import World
-from tpu_operator.engine.client import ApiError, ApiServer
-from tpu_operator.engine.resources import LEASES, PODS, SERVICES, TPUJOBS, Resource
+from tpu_operator.engine.client import MERGE, ApiError, ApiServer
+from tpu_operator.engine.resources import EVENTS, LEASES, PODS, SERVICES, TPUJOBS, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -262,6 +262,31 @@ async def deletions_of_jobs(c: Client) -> Facts:
     return [going["finalizers"], "deletionTimestamp" in going, await refusal(c.get(TPUJOBS, "a"))]
 
 
+async def series_of_events(c: Client) -> Facts:
+    about = {
+        "apiVersion": "tpu-operator.dev/v1alpha1",
+        "kind": "TPUJob",
+        "name": "a",
+        "namespace": c.namespace,
+    }
+    reporter = {"reportingController": "tpu-operator.dev/test", "reportingInstance": "test"}
+    what = {"type": "Normal", "reason": "Ready", "action": "Reconcile", "note": "Ready", "regarding": about}
+    event = await c.create(EVENTS, "a.1", eventTime="2026-11-30T12:00:00.000000Z", **what, **reporter)
+
+    async def again(name: str, count: int) -> Object:
+        series = {"count": count, "lastObservedTime": "2026-11-30T12:00:01.000000Z"}
+        body = {"series": series}
+        return _object(await c.api.write("PATCH", c.path(EVENTS, name), body, content_type=MERGE))
+
+    first, same = await again("a.1", 2), await again("a.1", 2)
+    return [
+        first["series"],
+        version(first) > version(event),
+        version(same) == version(first),
+        await refusal(again("a.2", 2)),
+    ]
+
+
 SCENARIOS = [
     names_and_versions,
     a_status,
@@ -272,6 +297,7 @@ SCENARIOS = [
     pages,
     a_watch,
     leases,
+    series_of_events,
     deletions_of_jobs,
 ]
 

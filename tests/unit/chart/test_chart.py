@@ -109,7 +109,7 @@ IN_NAMESPACES: Rules = {
     ("/pods", "", ("create", "delete", "get", "list", "watch")),
     ("/services", "", ("create", "get", "list", "patch", "watch")),
     ("/configmaps", "", ("create", "get")),
-    ("events.k8s.io/events", "", ("create",)),
+    ("events.k8s.io/events", "", ("create", "patch")),
 }
 IN_CLUSTER: Rules = {("/nodes", "", ("list", "watch"))}
 

@@ -31,6 +31,11 @@ RENEW_DEADLINE: Final = 8.0
 """Seconds without a renewal after which the holder gives up by itself, well before others may take over."""
 RENEW: Final = 2.0
 """Seconds between renewals."""
+LONGEST: Final = 120
+"""Seconds that the holder of another version may ask for; more would keep everybody from leading."""
+REQUEST: Final = 4.0
+"""Seconds for one request. The server keeps to it as well: a late renewal by a holder that has died would
+make its Lease last longer."""
 LOOK: Final = 1.0
 """Seconds between looks of those that wait for the Lease, so that one let go of is taken within 2."""
 
@@ -38,6 +43,7 @@ LOOK: Final = 1.0
 class _Spec(msgspec.Struct, rename="camel"):
     holder_identity: str | None = None
     lease_transitions: int | None = None
+    lease_duration_seconds: int | None = None
     renew_time: str | None = None
     acquire_time: str | None = None
 
@@ -137,11 +143,13 @@ class Elector:
         if lease.metadata.resource_version != version:
             self._observed = (lease.metadata.resource_version, _monotonic())
             return False
-        return _monotonic() - since > DURATION
+        # The holder's own measure, which is another one while versions change.
+        asked = min(lease.spec.lease_duration_seconds or 0, LONGEST)
+        return _monotonic() - since > max(asked, DURATION)
 
     async def _read(self) -> _Lease | None:
         try:
-            data = await self._api.request("GET", self._path, timeout=RENEW_DEADLINE / 2)
+            data = await self._request("GET", self._path)
         except ApiError as error:
             if error.gone:
                 return None
@@ -150,24 +158,30 @@ class Elector:
 
     async def _create(self) -> None:
         body = self._body(_Lease(), self._identity, DURATION)
-        await self._api.request("POST", self._collection, body=body, timeout=RENEW_DEADLINE / 2)
+        await self._request("POST", self._collection, body)
 
     async def _put(self, lease: _Lease, *, holder: str, duration: int) -> None:
         """Replace the Lease, unless somebody else has done so first."""
         body = self._body(lease, holder, duration)
-        await self._api.request("PUT", self._path, body=body, timeout=RENEW_DEADLINE / 2)
+        await self._request("PUT", self._path, body)
+
+    async def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
+        query = {"timeout": f"{REQUEST:.3f}s"}
+        return await self._api.request(method, path, query=query, body=body, timeout=REQUEST)
 
     def _body(self, lease: _Lease, holder: str, duration: int) -> dict[str, Any]:
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        version = lease.metadata.resource_version
         same = lease.spec.holder_identity == holder
+        # To let go is no transition yet, nor is the first holder's coming.
+        taken_over = bool(holder and version and not same)
         spec = {
             "holderIdentity": holder,
             "leaseDurationSeconds": duration,
             "renewTime": now,
             "acquireTime": (lease.spec.acquire_time if same else None) or now,
-            "leaseTransitions": (lease.spec.lease_transitions or 0) + (0 if same else 1),
+            "leaseTransitions": (lease.spec.lease_transitions or 0) + taken_over,
         }
-        version = lease.metadata.resource_version
         metadata = {"name": self._name} | ({"resourceVersion": version} if version else {})
         return {
             "apiVersion": "coordination.k8s.io/v1",

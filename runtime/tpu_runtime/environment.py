@@ -7,7 +7,7 @@ So everything that can be checked is checked before anything starts, and all pro
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Optional
 
@@ -22,6 +22,9 @@ DEFAULT_GATE_TIMEOUT = 600.0
 DEFAULT_GRACE = 25.0
 DEFAULT_TERMINATION_LOG = "/dev/termination-log"
 TERMINATION_LOG = "TPU_LAUNCH_TERMINATION_LOG"
+STATE_DIR = "TPU_LAUNCH_STATE_DIR"
+"""A directory that outlives the container; there is one where restarts happen in place."""
+ATTEMPT = "TPU_OPERATOR_ATTEMPT"
 
 _ADDRESS = re.compile(r"[^\s:,]+:\d{1,5}")
 _COORDINATOR = re.compile(r"[^\s:,]+(:\d{1,5})?")
@@ -59,7 +62,11 @@ class BadEnvironmentError(LaunchError):
 
 @dataclass(frozen=True)
 class Place:
-    """Which host of which attempt of which job this is."""
+    """Which host of which attempt of which job this is.
+
+    Attributes:
+        alone: its slice starts and restarts without the others, and so meets at a gate of its own.
+    """
 
     kind: str
     name: str
@@ -70,6 +77,7 @@ class Place:
     hosts_per_slice: int
     attempt: int
     uid: str = ""
+    alone: bool = False
 
     @property
     def job(self) -> str:
@@ -80,6 +88,21 @@ class Place:
     def num_hosts(self) -> int:
         """Hosts of the whole job."""
         return self.num_slices * self.hosts_per_slice
+
+    @property
+    def met(self) -> range:
+        """Slices that meet at the gate."""
+        return range(self.slice_index, self.slice_index + 1) if self.alone else range(self.num_slices)
+
+    @property
+    def num_met(self) -> int:
+        """Hosts that meet at the gate."""
+        return len(self.met) * self.hosts_per_slice
+
+    @property
+    def keeps_gate(self) -> bool:
+        """Whether the others come to this host."""
+        return self.host == 0 and self.slice_index == self.met.start and self.num_met > 1
 
     @property
     def index(self) -> int:
@@ -127,11 +150,16 @@ class Rendezvous:
 
 @dataclass(frozen=True)
 class Settings:
-    """The launcher's own knobs, seconds where they are times."""
+    """The launcher's own knobs, seconds where they are times.
+
+    Attributes:
+        in_place: when a process has failed anywhere, all hosts meet again and start anew.
+    """
 
     port: int
     gate_timeout: float
     grace: float
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,7 +167,7 @@ class HostEnvironment:
     """All that the launcher knows about its host.
 
     Attributes:
-        coordinator: host and port of the gate, on slice 0, host 0; no host in a job of one host.
+        coordinator: host and port of the gate, on the first host of those that meet; no host for one alone.
         processes: processes that this container starts.
         rendezvous: for launcher torchrun only.
         variables: the whole environment, as the user's processes will find it.
@@ -154,6 +182,11 @@ class HostEnvironment:
     rendezvous: Optional[Rendezvous]
     settings: Settings
     variables: Mapping[str, str]
+
+
+def at_attempt(env: HostEnvironment, attempt: int) -> HostEnvironment:
+    """The environment of another attempt in the same pod."""
+    return replace(env, variables={**env.variables, ATTEMPT: str(attempt)})
 
 
 def read_environment(variables: Mapping[str, str], gate_timeout: Optional[str] = None) -> HostEnvironment:
@@ -272,8 +305,9 @@ def _place(reader: _Reader) -> Place:
         host=reader.integer("TPU_OPERATOR_HOST", 0),
         num_slices=num_slices,
         hosts_per_slice=hosts,
-        attempt=reader.integer("TPU_OPERATOR_ATTEMPT", 0),
+        attempt=reader.integer(ATTEMPT, 0),
         uid=reader.variables.get("TPU_OPERATOR_UID", ""),
+        alone=reader.variables.get("TPU_OPERATOR_RESTART_SCOPE") == "Slice",
     )
     reader.check(
         place.slice_index < num_slices,
@@ -357,14 +391,15 @@ def _settings(reader: _Reader) -> Settings:
         port=reader.integer(port, 0, 65535) if reader.variables.get(port) else DEFAULT_PORT,
         gate_timeout=reader.number("TPU_LAUNCH_GATE_TIMEOUT_SECONDS", DEFAULT_GATE_TIMEOUT),
         grace=reader.number("TPU_LAUNCH_GRACE_SECONDS", DEFAULT_GRACE),
+        in_place=bool(reader.variables.get(STATE_DIR)),
     )
 
 
 def _coordinator(reader: _Reader, place: Place, default_port: int) -> tuple[str, int]:
     """Where the gate is. A port is only there in tests, where several launchers share a machine."""
-    if place.num_hosts == 1:
+    if place.num_met == 1:
         return "", default_port
-    expected = "the DNS name of host 0 of slice 0"
+    expected = f"the DNS name of host 0 of slice {place.met.start}"
     host, _, port = reader.text("TPU_OPERATOR_COORDINATOR", _COORDINATOR, expected).partition(":")
     return host, int(port or default_port)
 

@@ -1,12 +1,17 @@
 """The gate: no process of a job starts before all hosts of the same attempt are there.
 
 Frameworks that start alone wait for each other in native code, where nothing says whom they miss. So the
-launchers meet first. Each host asks the launcher of slice 0, host 0 and is held there by long poll until
+launchers meet first. Each host asks the launcher of the first host and is held there by long poll until
 everybody has come: two requests for each host, whatever their number.
 
 There are two stages. A host first says that it is there. When all are, and so all DNS records exist, each
 looks up the names in TPU_WORKER_HOSTNAMES. Only when that has worked everywhere does the gate open. Looking
 up before would put a "no such name" into the name servers' caches for as long as 30 seconds.
+
+Where restarts happen in place, hosts meet again and again. Each opening has a number, the attempt, which is
+higher than all that any of the hosts has seen. It is over as soon as one host says that it has failed or has
+to come again; the others are told, stop their processes, and come too. A host only runs an attempt that was
+opened to it, and the next one is only opened to hosts that run nothing: two attempts never run side by side.
 """
 
 from __future__ import annotations
@@ -14,23 +19,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
-import uuid
-import zlib
 from dataclasses import asdict, dataclass
-from http import HTTPStatus
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol
+from typing import Any, Optional
 
 from tpu_runtime import http
 from tpu_runtime.aio import within
-from tpu_runtime.errors import EXIT_ENVIRONMENT, EXIT_PEERS, EXIT_STALE, STARTUP_TIMEOUT, LaunchError
-from tpu_runtime.names import Resolver, backoff, resolve
 
-if TYPE_CHECKING:
-    from tpu_runtime.environment import HostEnvironment
+JOIN = "/gate/join"
+WATCH = "/gate/watch"
+ENDED = "/gate/ended"
+PATHS = (JOIN, WATCH, ENDED)
 
-PATH = "/gate/join"
 ARRIVED = "arrived"
 RESOLVED = "resolved"
 STAGES = (ARRIVED, RESOLVED)
@@ -40,11 +40,13 @@ WAITING = "waiting"
 RETRY = "retry"
 STALE = "stale"
 CONFLICT = "conflict"
+OVER = "over"
+DONE = "done"
+STAY = "stay"
+LEAVE = "leave"
 
-_HOLD_SECONDS = 20.0
-_SLACK_SECONDS = 10.0
-_SHOWN = 10
-_NEWS_SECONDS = 30.0
+HOLD_SECONDS = 20.0
+SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,13 @@ class Member:
 
     Attributes:
         job: kind, namespace, name and UID of the job.
-        attempt: the attempt that it belongs to.
+        attempt: the attempt that its pod was made for.
         slice_index: its slice.
         host: its index in the slice.
         worker_id: its TPU_WORKER_ID.
         hostnames: checksum of its TPU_WORKER_HOSTNAMES, which must be the same on all hosts of a slice.
         boot: changes with every start of a launcher.
+        least: the least attempt that it may run, since all before it are over on this host.
     """
 
     job: str
@@ -68,6 +71,7 @@ class Member:
     worker_id: int
     hostnames: int
     boot: str
+    least: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,23 +79,20 @@ class Answer:
     """What the gate says to a host.
 
     Attributes:
-        state: open, waiting (ask again), retry (ask again later), stale or conflict (give up).
+        state: open, waiting (ask again), retry (ask again later), stale or conflict (give up), over (that
+            attempt is), done (the host that keeps the gate has ended well, nobody can start again here),
+            stay or leave (another host has failed before this one, or none has).
         detail: for people.
         missing: some of the hosts that are waited for, as (slice, host).
         missing_count: how many there are.
+        attempt: the attempt that is open, or over.
     """
 
     state: str
     detail: str = ""
     missing: tuple[tuple[int, int], ...] = ()
     missing_count: int = 0
-
-
-class Door(Protocol):
-    """The gate as a host sees it, from near or far."""
-
-    async def join(self, stage: str, hold: float) -> Answer:
-        """Report a stage and wait up to `hold` seconds for all others."""
+    attempt: int = 0
 
 
 class _Stage:
@@ -109,23 +110,58 @@ class _Stage:
             self.missing.add(host)
 
 
+class _Meeting:
+    """One attempt, from the first host that comes for it to the last that knows that it is over."""
+
+    def __init__(self, attempt: int, hosts: frozenset[tuple[int, int]]) -> None:
+        self.attempt = attempt
+        self.stages = {stage: _Stage(set(hosts)) for stage in STAGES}
+        self.unanswered = _Stage(set(hosts))
+        self.untold = _Stage(set(hosts))
+        self.news = asyncio.Event()
+        self.done = False
+        self.first_failure: Optional[tuple[float, tuple[int, int]]] = None
+
+    @property
+    def is_open(self) -> bool:
+        return not self.stages[RESOLVED].missing
+
+
 class Gate:
-    """The gate of a job, kept by the launcher of slice 0, host 0.
+    """The gate of some slices, kept by the launcher of the first host.
+
+    Args:
+        job: what their members say of their job.
+        attempt: the attempt that their pods were made for.
+        num_slices: slices that meet here.
+        hosts_per_slice: hosts of each.
+        first_slice: index of the first.
+        in_place: they meet again when one has failed.
 
     Attributes:
         superseded: set when a host of a newer attempt has asked: this launcher's attempt is over.
     """
 
-    def __init__(self, job: str, attempt: int, num_slices: int, hosts_per_slice: int) -> None:
-        hosts = [(index, host) for index in range(num_slices) for host in range(hosts_per_slice)]
+    def __init__(
+        self,
+        job: str,
+        attempt: int,
+        num_slices: int,
+        hosts_per_slice: int,
+        *,
+        first_slice: int = 0,
+        in_place: bool = False,
+    ) -> None:
+        slices = range(first_slice, first_slice + num_slices)
         self._job = job
         self._attempt = attempt
-        self._hosts = frozenset(hosts)
-        self._stages = {stage: _Stage(set(hosts)) for stage in STAGES}
+        self._in_place = in_place
+        self._hosts = frozenset((index, host) for index in slices for host in range(hosts_per_slice))
+        self._meeting = _Meeting(attempt, self._hosts)
+        self._last = _Meeting(attempt - 1, self._hosts)
         self._boots: dict[tuple[int, int], str] = {}
         self._workers: dict[tuple[int, int], tuple[int, int]] = {}
         self._lists: dict[int, tuple[int, int]] = {}
-        self._unanswered = _Stage(set(hosts))
         self.superseded = asyncio.Event()
 
     async def join(self, member: Member, stage: str, hold: float) -> Answer:
@@ -133,14 +169,16 @@ class Gate:
 
         When cancelled, the host has gone away and counts as missing again.
         """
-        refusal = self._refusal(member)
+        refusal = self._refusal(member) or self._renewal(member)
         if refusal:
             return refusal
-        host = (member.slice_index, member.host)
-        self._enter(host, member.boot)
-        current = self._stages[stage]
+        host, meeting = _place(member), self._meeting
+        if self._boots.get(host) not in {None, member.boot}:
+            _forget(meeting, host)  # what an earlier launcher of the same host has reported
+        self._boots[host] = member.boot
+        current = meeting.stages[stage]
         for done in STAGES[: STAGES.index(stage) + 1]:  # a launcher before us may have heard the earlier one
-            self._stages[done].add(host)
+            meeting.stages[done].add(host)
         try:
             if not current.complete.is_set():
                 await within(hold, current.complete.wait())
@@ -148,24 +186,98 @@ class Gate:
             pass
         except asyncio.CancelledError:
             if self._boots.get(host) == member.boot:
-                self._forget(host)
+                _forget(meeting, host)
             raise
         if current.missing:
-            return self._waiting(current)
+            return _waiting(current)
         if stage == RESOLVED:
-            self._unanswered.add(host)
-        return Answer(OPEN)
+            meeting.unanswered.add(host)
+        return Answer(OPEN, attempt=meeting.attempt)
+
+    async def watch(self, member: Member, attempt: int, hold: float) -> Answer:
+        """Tell a host that runs an attempt when it is over; "open" when it is not after `hold` seconds."""
+        refusal = self._refusal(member)
+        if refusal:
+            return refusal
+        meeting = self._meeting
+        if meeting.is_open and meeting.attempt == attempt:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await within(hold, meeting.news.wait())
+            if not meeting.news.is_set():
+                return Answer(OPEN, attempt=attempt)
+            meeting.untold.add(_place(member))
+            return Answer(DONE if meeting.done else OVER, attempt=attempt)
+        if self._last.attempt == attempt:
+            self._last.untold.add(_place(member))
+        return Answer(OVER, attempt=attempt)
+
+    def ended(self, member: Member, attempt: int, failed_at: Optional[float]) -> Answer:
+        """Take note that the processes of a host have ended.
+
+        Args:
+            member: the host.
+            attempt: the attempt that it ran.
+            failed_at: epoch seconds, when a process failed by itself; None if all ended well.
+
+        Returns:
+            "stay" to a host that ended after another one had failed: it need not tell anybody else.
+        """
+        refusal = self._refusal(member)
+        meeting = self._meeting if self._meeting.is_open else self._last
+        if refusal or meeting.attempt != attempt:
+            return refusal or Answer(LEAVE)
+        host = _place(member)
+        meeting.untold.add(host)
+        if failed_at is None:
+            return Answer(STAY if meeting is self._last else LEAVE)
+        echo = meeting.first_failure is not None and meeting.first_failure < (failed_at, host)
+        if not echo:
+            meeting.first_failure = (failed_at, host)
+        if meeting is self._meeting:
+            self._end()
+        return Answer(STAY if echo else LEAVE)
 
     def close(self) -> None:
         """Give up: tell all who wait whom we have been waiting for."""
-        for stage in self._stages.values():
+        for stage in self._meeting.stages.values():
             stage.complete.set()
 
     async def all_answered(self, seconds: float) -> None:
         """Wait until every host knows that the gate is open: who asks after we are gone waits for ever."""
-        if self._stages[RESOLVED].complete.is_set():
+        if self._meeting.stages[RESOLVED].complete.is_set():
             with contextlib.suppress(asyncio.TimeoutError):
-                await within(seconds, self._unanswered.complete.wait())
+                await within(seconds, self._meeting.unanswered.complete.wait())
+
+    async def all_told(self, seconds: float) -> None:
+        """Wait until every host knows that we go: who finds nobody here takes us for dead."""
+        meeting = self._meeting if self._meeting.is_open else self._last
+        if meeting is self._meeting:
+            meeting.done = True
+            meeting.news.set()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await within(seconds, meeting.untold.complete.wait())
+
+    def _end(self) -> None:
+        """The open attempt is over, everywhere; the next one has a higher number."""
+        self._last = self._meeting
+        self._last.news.set()
+        self._meeting = _Meeting(self._last.attempt + 1, self._hosts)
+
+    def _renewal(self, member: Member) -> Optional[Answer]:
+        """Agree on the number of the attempt with a host that comes; the answer if it has to come again.
+
+        A host that was told that an attempt is open must not be taken for one that comes for the next, as it
+        may run the first: it has to say that it knows that it is over.
+        """
+        if not self._in_place:
+            return None
+        another = self._boots.get(_place(member)) != member.boot
+        if self._meeting.is_open and (another or member.least > self._meeting.attempt):
+            self._end()
+        if member.least <= self._last.attempt:
+            return Answer(OVER, attempt=self._last.attempt)
+        self._meeting.attempt = max(self._meeting.attempt, member.least)
+        return None
 
     def _refusal(self, member: Member) -> Optional[Answer]:
         if member.job != self._job:
@@ -175,232 +287,108 @@ class Gate:
         if member.attempt > self._attempt:
             self.superseded.set()
             return Answer(RETRY, f"this host is still at attempt {self._attempt}")
-        if (member.slice_index, member.host) not in self._hosts:
-            return Answer(CONFLICT, f"the job has no slice {member.slice_index} host {member.host}")
+        if _place(member) not in self._hosts:
+            return Answer(CONFLICT, f"no {title(_place(member))} meets here")
         return self._conflict(member)
 
     def _conflict(self, member: Member) -> Optional[Answer]:
         """Hosts of a slice that do not agree on who is who would build it wrongly, or never."""
-        host = (member.slice_index, member.host)
+        host = _place(member)
         twin = self._workers.setdefault((member.slice_index, member.worker_id), host)
         if twin != host:
-            return Answer(CONFLICT, f"TPU_WORKER_ID={member.worker_id} is also that of {_title(twin)}")
+            return Answer(CONFLICT, f"TPU_WORKER_ID={member.worker_id} is also that of {title(twin)}")
         names, first = self._lists.setdefault(member.slice_index, (member.hostnames, member.host))
         if names != member.hostnames:
             return Answer(
-                CONFLICT, f"TPU_WORKER_HOSTNAMES differs from that of {_title((member.slice_index, first))}"
+                CONFLICT, f"TPU_WORKER_HOSTNAMES differs from that of {title((member.slice_index, first))}"
             )
         return None
 
-    def _enter(self, host: tuple[int, int], boot: str) -> None:
-        """Forget what an earlier launcher of the same host has reported."""
-        if self._boots.get(host) not in {None, boot}:
-            self._forget(host)
-        self._boots[host] = boot
 
-    def _forget(self, host: tuple[int, int]) -> None:
-        for stage in self._stages.values():
-            stage.remove(host)
-
-    def _waiting(self, stage: _Stage) -> Answer:
-        return Answer(WAITING, missing=tuple(islice(stage.missing, _SHOWN)), missing_count=len(stage.missing))
+def _forget(meeting: _Meeting, host: tuple[int, int]) -> None:
+    for stage in meeting.stages.values():
+        stage.remove(host)
 
 
-class LocalDoor:
-    """The gate for the host that keeps it."""
-
-    def __init__(self, gate: Gate, member: Member) -> None:
-        self._gate = gate
-        self._member = member
-
-    async def join(self, stage: str, hold: float) -> Answer:
-        """Report a stage; stale when a newer attempt has been seen."""
-        joining = asyncio.ensure_future(self._gate.join(self._member, stage, hold))
-        superseded = asyncio.ensure_future(self._gate.superseded.wait())
-        try:
-            await asyncio.wait({joining, superseded}, return_when=asyncio.FIRST_COMPLETED)
-            if superseded.done():
-                return Answer(STALE, f"a host of a newer attempt than {self._member.attempt} has come")
-            return joining.result()
-        finally:
-            joining.cancel()
-            superseded.cancel()
+def _waiting(stage: _Stage) -> Answer:
+    return Answer(WAITING, missing=tuple(islice(stage.missing, SHOWN)), missing_count=len(stage.missing))
 
 
-class RemoteDoor:
-    """The gate for all other hosts."""
-
-    def __init__(self, coordinator: tuple[str, int], member: Member) -> None:
-        self._coordinator = coordinator
-        self._member = member
-
-    async def join(self, stage: str, hold: float) -> Answer:
-        """Report a stage.
-
-        Raises:
-            OSError: the coordinator's name is not known, or it did not answer as it should.
-        """
-        name, port = self._coordinator
-        body = {"stage": stage, "hold": hold, "member": asdict(self._member)}
-        status, answer = await http.post_json((await resolve(name), port), PATH, body, hold + _SLACK_SECONDS)
-        parsed = _parse_answer(answer)
-        if status != HTTPStatus.OK or parsed is None:
-            raise http.ProtocolError(f"unexpected answer {status}: {json.dumps(answer)[:200]}")
-        return parsed
+def _place(member: Member) -> tuple[int, int]:
+    return member.slice_index, member.host
 
 
-def _parse_answer(value: Any) -> Optional[Answer]:
-    if not isinstance(value, dict) or not isinstance(value.get("state"), str):
-        return None
-    missing = value.get("missing")
-    hosts = [h for h in missing if _is_pair(h)] if isinstance(missing, list) else []
-    count = value.get("missing_count")
-    return Answer(
-        state=value["state"],
-        detail=str(value.get("detail", ""))[:500],
-        missing=tuple((h[0], h[1]) for h in hosts),
-        missing_count=count if isinstance(count, int) else len(hosts),
-    )
+def title(host: tuple[int, int]) -> str:
+    """A host in words."""
+    return f"slice {host[0]} host {host[1]}"
 
 
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and [type(item) for item in value] == [int, int]
-
-
-async def answer_request(gate: Optional[Gate], body: bytes) -> http.Response:
-    """Answer a request to join; `gate` is None on hosts that keep none."""
+async def answer_request(gate: Optional[Gate], path: str, body: bytes) -> http.Response:
+    """Answer a request to one of PATHS; `gate` is None on hosts that keep none."""
     try:
         value = json.loads(body)
         member = _parse_member(value["member"])
-        stage, hold = value["stage"], float(value["hold"])
+        asked = _QUESTIONS[path](value)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        return http.json_response(400, {"error": f"not a request to join: {error!r}"})
-    if stage not in STAGES or not 0 <= hold <= _HOLD_SECONDS:
-        return http.json_response(400, {"error": f"unknown stage {stage!r}, or hold out of range"})
+        return http.json_response(400, {"error": f"not a request to {path}: {error!r}"})
     if gate is None:
         return http.json_response(200, asdict(Answer(RETRY, "this host does not keep the gate")))
-    return http.json_response(200, asdict(await gate.join(member, stage, hold)))
+    return http.json_response(200, asdict(await _ask(gate, path, member, asked)))
+
+
+async def _ask(gate: Gate, path: str, member: Member, asked: tuple[Any, Any]) -> Answer:
+    if path == JOIN:
+        return await gate.join(member, *asked)
+    if path == WATCH:
+        return await gate.watch(member, *asked)
+    return gate.ended(member, *asked)
+
+
+def _joins(value: dict[str, Any]) -> tuple[str, float]:
+    stage = value["stage"]
+    if stage not in STAGES:
+        raise ValueError(f"unknown stage {stage!r}")
+    return stage, _hold(value)
+
+
+def _watches(value: dict[str, Any]) -> tuple[int, float]:
+    return _attempt(value), _hold(value)
+
+
+def _ends(value: dict[str, Any]) -> tuple[int, Optional[float]]:
+    failed_at = value["failed_at"]
+    return _attempt(value), None if failed_at is None else float(failed_at)
+
+
+_QUESTIONS = {JOIN: _joins, WATCH: _watches, ENDED: _ends}
+
+
+def _hold(value: dict[str, Any]) -> float:
+    hold = float(value["hold"])
+    if not 0 <= hold <= HOLD_SECONDS:
+        raise ValueError("hold is out of range")
+    return hold
+
+
+def _attempt(value: dict[str, Any]) -> int:
+    attempt = value["attempt"]
+    if type(attempt) is not int:
+        raise TypeError("attempt is not a whole number")
+    return attempt
 
 
 def _parse_member(value: dict[str, Any]) -> Member:
     member = Member(**value)
-    numbers = (member.attempt, member.slice_index, member.host, member.worker_id, member.hostnames)
+    numbers = (
+        member.attempt,
+        member.slice_index,
+        member.host,
+        member.worker_id,
+        member.hostnames,
+        member.least,
+    )
     if [type(n) for n in numbers] != [int] * len(numbers):
         raise TypeError("a number is not a whole number")
     if not isinstance(member.job, str) or not isinstance(member.boot, str):
         raise TypeError("job and boot are not strings")
     return member
-
-
-def this_member(env: HostEnvironment) -> Member:
-    """What this host says of itself."""
-    return Member(
-        job=env.place.job,
-        attempt=env.place.attempt,
-        slice_index=env.place.slice_index,
-        host=env.place.host,
-        worker_id=env.identity.worker_id,
-        hostnames=zlib.crc32(",".join(env.identity.hostnames).encode()),
-        boot=uuid.uuid4().hex,
-    )
-
-
-@dataclass
-class Visitor:
-    """A host on its way through the gate.
-
-    Attributes:
-        env: the host.
-        door: the gate.
-        say: tells people how it goes.
-    """
-
-    env: HostEnvironment
-    door: Door
-    say: Callable[[str], None]
-    _absent: str = ""
-    _unreached: str = ""
-
-    async def enter(self) -> None:
-        """Return when the gate is open.
-
-        Raises:
-            LaunchError: exit code 69 after the time-out, 75 for a host of an old attempt, 64 where hosts
-                disagree on who is who.
-        """
-        end = time.monotonic() + self.env.settings.gate_timeout
-        await self._pass(ARRIVED, end)
-        await self._resolve(end)
-        await self._pass(RESOLVED, end)
-
-    async def _pass(self, stage: str, end: float) -> None:
-        said = time.monotonic()
-        delays = backoff()
-        while (left := end - time.monotonic()) > 0:
-            asked = time.monotonic()
-            answer = await self._ask(stage, min(_HOLD_SECONDS, left))
-            if answer.state == OPEN:
-                return
-            self._note(stage, answer)
-            if time.monotonic() - said > _NEWS_SECONDS:
-                said = time.monotonic()
-                self.say(f"still waiting at the gate: {self._trouble()}")
-            if time.monotonic() - asked > 1:
-                delays = backoff()  # we were held as we should be: ask again at once
-            else:
-                await asyncio.sleep(min(next(delays), max(0.0, end - time.monotonic())))
-        raise self._timeout(self._trouble())
-
-    async def _ask(self, stage: str, hold: float) -> Answer:
-        try:
-            return await self.door.join(stage, hold)
-        except OSError as error:
-            return Answer(RETRY, str(error) or repr(error))
-
-    def _note(self, stage: str, answer: Answer) -> None:
-        """Remember what keeps us waiting; raises where waiting is of no use."""
-        if answer.state == STALE:
-            raise LaunchError(f"stale attempt: {answer.detail}", EXIT_STALE)
-        if answer.state == CONFLICT:
-            raise LaunchError(f"the hosts of this job disagree: {answer.detail}", EXIT_ENVIRONMENT)
-        if answer.state == WAITING:
-            verb = "have not come" if stage == ARRIVED else "cannot resolve all names of their slice"
-            hosts = f"{answer.missing_count} of {self.env.place.num_hosts} hosts"
-            self._absent, self._unreached = f"{hosts} {verb}: {self._hosts(answer)}", ""
-        else:
-            name, port = self.env.coordinator
-            self._unreached = f"{_title((0, 0))} ({name}:{port}) does not answer: {answer.detail}"
-
-    def _trouble(self) -> str:
-        return ", and then ".join(filter(None, (self._absent, self._unreached))) or "no answer yet"
-
-    def _hosts(self, answer: Answer) -> str:
-        shown = [self._host(host) for host in sorted(answer.missing)]
-        more = answer.missing_count - len(shown)
-        return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-
-    def _host(self, host: tuple[int, int]) -> str:
-        """Title of a host, with its DNS name in our own slice, and with its pod's name in others."""
-        identity, place = self.env.identity, self.env.place
-        position = host[1] * identity.containers
-        if host[0] == place.slice_index and position < len(identity.hostnames):
-            return f"{_title(host)} ({identity.hostnames[position]})"
-        return f"{_title(host)} ({place.name}-{host[0]}-{host[1]})"
-
-    async def _resolve(self, end: float) -> None:
-        resolver = Resolver(self.env.identity.hostnames)
-        try:
-            await within(max(0.0, end - time.monotonic()), resolver.run())
-        except asyncio.TimeoutError:
-            found = [f"{name} ({error})" for name, error in islice(resolver.missing.items(), _SHOWN)]
-            more = len(resolver.missing) - len(found)
-            text = ", ".join(found) + (f" and {more} more" if more > 0 else "")
-            raise self._timeout(f"names in TPU_WORKER_HOSTNAMES that do not resolve: {text}") from None
-
-    def _timeout(self, trouble: str) -> LaunchError:
-        seconds = self.env.settings.gate_timeout
-        return LaunchError(f"gate timed out after {seconds:g} s: {trouble}", EXIT_PEERS, STARTUP_TIMEOUT)
-
-
-def _title(host: tuple[int, int]) -> str:
-    return f"slice {host[0]} host {host[1]}"

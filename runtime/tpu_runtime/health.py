@@ -26,6 +26,7 @@ class Health:
         expected: how many processes there should be.
         started: when the launcher started, by the monotonic clock.
         gate_seconds: how long it took to pass the gate; None before.
+        restarts: attempts that the pod has seen the end of without being replaced.
     """
 
     gate: Optional[Gate]
@@ -33,12 +34,18 @@ class Health:
     group: Optional[Group] = None
     expected: int = 0
     gate_seconds: Optional[float] = None
+    restarts: int = 0
+
+    def wait_again(self) -> None:
+        """Back to the gate, once the processes have ended."""
+        self.started, self.gate_seconds = time.monotonic(), None
+        self.group, self.expected = None, 0
 
     async def handle(self, request: http.Request) -> http.Response:
         """Answer a request."""
-        method = "POST" if request.path == gates.PATH else "GET"
-        if request.path == gates.PATH and request.method == method:
-            return await gates.answer_request(self.gate, request.body)
+        method = "POST" if request.path in gates.PATHS else "GET"
+        if request.path in gates.PATHS and request.method == method:
+            return await gates.answer_request(self.gate, request.path, request.body)
         pages = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
@@ -46,7 +53,7 @@ class Health:
             "/stacks": _stacks,
         }
         page = pages.get(request.path)
-        if page is None and request.path != gates.PATH:
+        if page is None and request.path not in gates.PATHS:
             return http.text(404, f"there is nothing at {request.path}; try {', '.join(pages)}")
         if page is None or request.method != method:
             return http.text(405, f"{request.path} wants {method}")
@@ -75,7 +82,12 @@ class Health:
                 "Processes that run.",
                 len(self.group.running) if self.group else 0,
             ),
-            ("process_restarts_total", "counter", "Processes started again by the launcher.", 0),
+            (
+                "process_restarts_total",
+                "counter",
+                "Times that the processes were started again in this pod.",
+                self.restarts,
+            ),
         ]
         if self.group:
             age = now - self.group.last_output

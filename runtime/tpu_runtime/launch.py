@@ -14,26 +14,33 @@ import signal
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Optional
 
 from tpu_runtime import early, frameworks, report
 from tpu_runtime.early import STOP_SIGNALS
-from tpu_runtime.environment import read_environment
+from tpu_runtime.environment import at_attempt, read_environment
 from tpu_runtime.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, LaunchError
-from tpu_runtime.gate import Gate, LocalDoor, RemoteDoor, Visitor, this_member
+from tpu_runtime.gate import Gate
 from tpu_runtime.health import Health
+from tpu_runtime.history import open_history
 from tpu_runtime.http import Server
 from tpu_runtime.limits import allow_files, forbid_cores
 from tpu_runtime.memory import oom_kills
 from tpu_runtime.processes import PASSED_SIGNALS, Group, adopt_orphans
+from tpu_runtime.together import run_together, tell_end
+from tpu_runtime.visitor import LocalDoor, RemoteDoor, Visitor, this_member
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpu_runtime.environment import HostEnvironment
+    from tpu_runtime.history import History
+    from tpu_runtime.visitor import Door
 
 _ANSWER_SECONDS = 10.0
+_TOLD_SECONDS = 2.0
 _LIBTPU_LOCK = Path("/tmp/libtpu_lockfile")  # noqa: S108 - libtpu's own choice
 
 _EMULATION = (
@@ -49,25 +56,24 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         arguments: the command line without the program's name; default: that of the process.
     """
     variables = dict(os.environ)
+    history = open_history(variables)
     try:
         options, command = _parse(sys.argv[1:] if arguments is None else arguments)
         env = read_environment(variables, options.gate_timeout)
-        return asyncio.run(_Launch(env, command).run())
+        return asyncio.run(_Launch(env, command, history).run())
     except LaunchError as error:
-        return _give_up(error, variables)
+        return _leave(report.given_up(error), variables, history)
     except Exception as error:  # noqa: BLE001 - PID 1 must say why it ends
         report.say(traceback.format_exc())
-        return _give_up(LaunchError(f"the launcher broke: {error!r}", EXIT_INTERNAL), variables)
+        broken = LaunchError(f"the launcher broke: {error!r}", EXIT_INTERNAL)
+        return _leave(report.given_up(broken), variables, history)
 
 
-def _give_up(error: LaunchError, variables: Mapping[str, str]) -> int:
-    return _leave(report.given_up(error), variables)
-
-
-def _leave(ending: report.Report, variables: Mapping[str, str]) -> int:
+def _leave(ending: report.Report, variables: Mapping[str, str], history: History) -> int:
     if ending != report.SUCCESS:
         report.say(report.headline(ending))
-        report.leave(ending, variables)
+        report.leave(ending, variables, history)
+        history.end(report.brief(ending))
     return ending.exit_code
 
 
@@ -96,11 +102,12 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 class _Launch:
     """One run of the launcher, from a good environment to an exit code."""
 
-    def __init__(self, env: HostEnvironment, command: Sequence[str]) -> None:
+    def __init__(self, env: HostEnvironment, command: Sequence[str], history: History) -> None:
         self._env = env
         self._command = command
+        self._history = history
         self._stop: Optional[int] = None
-        self._gate_task: Optional[asyncio.Task[None]] = None
+        self._gate_task: Optional[asyncio.Task[int]] = None
         self._group: Optional[Group] = None
 
     async def run(self) -> int:
@@ -115,23 +122,39 @@ class _Launch:
         server = Server(health.handle)
         await self._listen(server)
         try:
-            entered = await self._enter(gate, health)
+            ending = await self._attempts(self._door(gate), health)
         except LaunchError:
             if gate:
                 gate.close()
             await server.close()
             raise
-        if not entered:
-            return _leave(report.never_started(self._stop or signal.SIGTERM), self._env.variables)
-        try:
-            ending = await self._supervise(health)
-        except LaunchError as error:
-            ending = report.given_up(error)
-        code = _leave(ending, self._env.variables)
+        code = _leave(ending, self._env.variables, self._history)
         if gate and not ending.terminated:
-            await gate.all_answered(_ANSWER_SECONDS)
+            await self._see_off(gate, well=ending == report.SUCCESS)
         await server.close()
         return code
+
+    async def _attempts(self, door: Optional[Door], health: Health) -> report.Report:
+        """Attempts, one after the other, until one ends in a way that ends this launcher."""
+        ending: Optional[report.Report] = None
+        while ending is None:
+            if not await self._enter(door, health):
+                return report.never_started(self._stop or signal.SIGTERM)
+            try:
+                ending = await self._supervise(door, health)
+            except LaunchError as error:
+                ending = report.given_up(error)
+                if door and self._env.settings.in_place:
+                    await tell_end(door, self._history.attempt, ending.time)
+        return ending
+
+    async def _see_off(self, gate: Gate, *, well: bool) -> None:
+        """Stay until all others know what they have to know from the host that keeps the gate."""
+        if self._env.settings.in_place:
+            await gate.all_told(_ANSWER_SECONDS if well else _TOLD_SECONDS)
+            gate.close()  # to those who have come for the next attempt already
+        else:
+            await gate.all_answered(_ANSWER_SECONDS)
 
     def _prepare(self) -> None:
         loop = asyncio.get_running_loop()
@@ -142,9 +165,6 @@ class _Launch:
         forbid_cores()
         if self._env.hardware.emulated:
             report.say(_EMULATION)
-        else:
-            with contextlib.suppress(OSError):  # left by a process of this container that was killed
-                _LIBTPU_LOCK.unlink()
 
     def _on_signal(self, signum: int) -> None:
         if self._group is not None:
@@ -156,10 +176,24 @@ class _Launch:
 
     def _make_gate(self) -> Optional[Gate]:
         place = self._env.place
-        if place.index != 0 or place.num_hosts == 1:
+        if not place.keeps_gate:
             return None
-        allow_files(place.num_hosts)
-        return Gate(place.job, place.attempt, place.num_slices, place.hosts_per_slice)
+        allow_files(place.num_met)
+        return Gate(
+            place.job,
+            place.attempt,
+            len(place.met),
+            place.hosts_per_slice,
+            first_slice=place.met.start,
+            in_place=self._env.settings.in_place,
+        )
+
+    def _door(self, gate: Optional[Gate]) -> Optional[Door]:
+        """The way to the gate; None for a host that has nobody to meet."""
+        if self._env.place.num_met == 1:
+            return None
+        member = this_member(self._env, self._history.attempt)
+        return LocalDoor(gate, member) if gate else RemoteDoor(self._env.coordinator, member)
 
     async def _listen(self, server: Server) -> None:
         port = self._env.settings.port
@@ -169,37 +203,57 @@ class _Launch:
             text = f"cannot listen on port {port} (TPU_LAUNCH_PORT): {error.strerror}"
             raise LaunchError(text, EXIT_ENVIRONMENT) from error
 
-    async def _enter(self, gate: Optional[Gate], health: Health) -> bool:
+    async def _enter(self, door: Optional[Door], health: Health) -> bool:
         """Pass the gate, straight away where there is nobody to wait for; False when told to stop."""
-        place = self._env.place
-        if place.num_hosts > 1 and self._stop is None:
-            report.say(f"waiting for {place.num_hosts} hosts, attempt {place.attempt}")
-            member = this_member(self._env)
-            door = LocalDoor(gate, member) if gate else RemoteDoor(self._env.coordinator, member)
+        if door and self._stop is None:
+            report.say(f"waiting for {self._env.place.num_met} hosts, attempt {door.member.least}")
             self._gate_task = asyncio.ensure_future(Visitor(self._env, door, report.say).enter())
             with contextlib.suppress(asyncio.CancelledError):
-                await self._gate_task
+                self._history.begin(await self._gate_task)
         if self._stop is not None:
             return False
         health.gate_seconds = time.monotonic() - health.started
-        if place.num_hosts > 1:
-            report.say(f"all hosts are there after {health.gate_seconds:.1f} s")
+        health.restarts = self._history.attempt - self._history.first
+        if door:
+            seconds = f"{health.gate_seconds:.1f}"
+            report.say(f"all hosts are there after {seconds} s, attempt {self._history.attempt}")
         return True
 
-    async def _supervise(self, health: Health) -> report.Report:
-        """Run the user's processes."""
+    async def _supervise(self, door: Optional[Door], health: Health) -> Optional[report.Report]:
+        """Run the user's processes; the report is None where they are to be started again here."""
+        attempt = self._history.attempt
+        self._unlock_chips()
         group = self._group = health.group = Group(self._env.settings.grace)
-        commands = frameworks.commands(self._env, self._command)
+        commands = frameworks.commands(at_attempt(self._env, attempt), self._command)
         health.expected = len(commands)
         oom_before = oom_kills()
         group.start(commands)
-        await group.wait()
+        together = door if self._env.settings.in_place else None
+        again = await run_together(group, together, attempt, lambda: self._ending(group, oom_before).time)
+        ending = self._ending(group, oom_before)
+        if ending.terminated or not again or door is None:
+            return ending
+        if ending != report.SUCCESS:
+            report.say(report.headline(ending))
+        report.say(f"another host has failed: attempt {attempt} is over")
+        self._group = None
+        health.wait_again()
+        door.member = replace(door.member, least=attempt + 1)
+        return None
+
+    def _ending(self, group: Group, oom_before: Optional[int]) -> report.Report:
         if group.failed is not None:
             torchrun = self._env.launcher == "torchrun"
             return report.failure(group.failed, torchrun=torchrun, oom_killed=_oom_killed(oom_before))
         if group.stop_signal is not None:
             return report.stopped(group.stop_signal, group.first)
         return report.SUCCESS
+
+    def _unlock_chips(self) -> None:
+        """Remove what a process of this pod that was killed has left behind."""
+        if not self._env.hardware.emulated:
+            with contextlib.suppress(OSError):
+                _LIBTPU_LOCK.unlink()
 
 
 def _oom_killed(before: Optional[int]) -> Optional[bool]:

@@ -77,7 +77,9 @@ class Group:
         grace: seconds from the signal to stop until what is left is killed.
         running: processes that have not ended.
         failed: the first process that failed by itself.
+        failing: set when there is one.
         stop_signal: the signal that asked the launcher to stop, if one came before any failure.
+        recalled: they were to stop since another host has failed, before any failure here.
         last_output: when a process last wrote something, by the monotonic clock.
     """
 
@@ -85,6 +87,7 @@ class Group:
     running: list[Process] = field(default_factory=list)
     failed: Optional[Process] = None
     stop_signal: Optional[int] = None
+    recalled: bool = False
     last_output: float = field(default_factory=time.monotonic)
     _ended: list[Process] = field(default_factory=list)
     _killer: Optional[asyncio.TimerHandle] = None
@@ -93,6 +96,7 @@ class Group:
         self._output = Output(self._wrote)
         self._all_ended = asyncio.Event()
         self._childless = asyncio.Event()
+        self.failing = asyncio.Event()
 
     def start(self, commands: Sequence[Command]) -> None:
         """Start all processes.
@@ -120,6 +124,13 @@ class Group:
             with contextlib.suppress(asyncio.TimeoutError):
                 await within(0.1, self._childless.wait())
         self._output.finish(_FINISH_SECONDS)
+
+    def recall(self) -> None:
+        """Stop all processes, unless they stop already."""
+        if self.failed is None and self.stop_signal is None:
+            self.recalled = True
+            self._send(signal.SIGTERM)
+            self._start_grace()
 
     def deliver(self, signum: int) -> None:
         """Pass a signal on to all processes; one that asks to stop starts the grace period."""
@@ -176,8 +187,9 @@ class Group:
         process.exit_code, process.ended = exit_code, time.time()
         self.running.remove(process)
         self._ended.append(process)
-        if exit_code and self.failed is None and self.stop_signal is None:
+        if exit_code and self.failed is None and self.stop_signal is None and not self.recalled:
             self.failed = process
+            self.failing.set()
             self._send(signal.SIGTERM)
             self._start_grace()
         if not self.running:

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpu_runtime.errors import LaunchError
+    from tpu_runtime.history import History
     from tpu_runtime.processes import Process
 
 VERSION = 1
 MAX_BYTES = 4096
 _ERROR_CHARACTERS = 500
+_BRIEF_CHARACTERS = 60
 _TRACEBACK = "Traceback (most recent call last):"
 _TRAILING_LINES = 20
 _INDEX = re.compile(r"[0-9]{1,9}")
@@ -167,7 +169,7 @@ def headline(report: Report) -> str:
     return f"exit code {report.exit_code}{rank}: {report.error}"
 
 
-def render(report: Report, variables: Mapping[str, str]) -> bytes:
+def render(report: Report, variables: Mapping[str, str], history: Optional[History] = None) -> bytes:
     """The termination message: at most 4,096 bytes of JSON, with as many of the last lines as fit."""
     message: dict[str, Any] = {
         "v": VERSION,
@@ -182,6 +184,10 @@ def render(report: Report, variables: Mapping[str, str]) -> bytes:
     }
     if report.terminated:
         message["terminated"] = True
+    if history is not None:
+        message["attempt"] = history.attempt
+    if history is not None and history.earlier:
+        message["earlier"] = history.earlier
     # Last, as a kubelet cuts the messages of a pod with many containers: 12 KiB have to do for all of them.
     message["log"] = ""
     room = MAX_BYTES - len(_json(message))
@@ -234,7 +240,18 @@ def _end_of(line: str, room: int) -> str:
     return line[start:]
 
 
-def leave(report: Report, variables: Mapping[str, str]) -> None:
+def brief(report: Report) -> dict[str, Any]:
+    """What later reports of the same pod say of this one."""
+    return {
+        "cause": report.cause,
+        "exitCode": report.exit_code,
+        "signal": report.signal,
+        "time": round(report.time, 6),
+        "error": _shorten(report.error, _BRIEF_CHARACTERS),
+    }
+
+
+def leave(report: Report, variables: Mapping[str, str], history: Optional[History] = None) -> None:
     """Write the termination message where the kubelet reads it. Outside of a pod there is no such file."""
     path = variables.get(TERMINATION_LOG)
     flags = os.O_WRONLY | os.O_TRUNC | (os.O_CREAT if path else 0)
@@ -245,7 +262,7 @@ def leave(report: Report, variables: Mapping[str, str]) -> None:
             say(f"the termination message could not be written to {path}: {error.strerror}")
         return
     try:
-        write_all(target, render(report, variables))
+        write_all(target, render(report, variables, history))
     finally:
         os.close(target)
 

@@ -20,22 +20,19 @@ from tpu_runtime.errors import LaunchError
 from tpu_runtime.gate import (
     ARRIVED,
     CONFLICT,
+    JOIN,
     OPEN,
-    PATH,
     RESOLVED,
     RETRY,
     STALE,
     WAITING,
     Answer,
-    Door,
     Gate,
-    LocalDoor,
     Member,
-    RemoteDoor,
-    Visitor,
     answer_request,
 )
 from tpu_runtime.limits import allow_files
+from tpu_runtime.visitor import Door, LocalDoor, RemoteDoor, Visitor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -254,7 +251,7 @@ async def test_a_new_launcher_of_a_host_must_resolve_again() -> None:
         ({"job": "TPUJob/default/other"}, RETRY, "not of TPUJob/default/other"),
         ({"attempt": 0}, STALE, "attempt 0 is over"),
         ({"attempt": 2}, RETRY, "still at attempt 1"),
-        ({"host": 9}, CONFLICT, "the job has no slice 0 host 9"),
+        ({"host": 9}, CONFLICT, "no slice 0 host 9 meets here"),
         ({"host": 1}, CONFLICT, "TPU_WORKER_ID=0 is also that of slice 0 host 0"),
         ({"host": 1, "worker_id": 1, "hostnames": 8}, CONFLICT, "TPU_WORKER_HOSTNAMES differs"),
     ],
@@ -287,7 +284,7 @@ async def test_who_is_not_let_in(change: dict[str, Any], state: str, detail: str
 )
 async def test_nonsense_from_a_visitor_is_answered_and_forgotten(body: bytes) -> None:
     gate = Gate(JOB, 1, 1, 2)
-    assert (await answer_request(gate, body)).status == 400
+    assert (await answer_request(gate, JOIN, body)).status == 400
     assert (await gate.join(MEMBER, ARRIVED, 0.01)).missing == ((0, 1),)
 
 
@@ -322,7 +319,7 @@ async def served(gate: Gate) -> AsyncIterator[tuple[tuple[str, int], Counter[str
 
     async def handle(request: http.Request) -> http.Response:
         requests[request.path] += 1
-        return await answer_request(gate, request.body)
+        return await answer_request(gate, request.path, request.body)
 
     server = http.Server(handle)
     await server.start(0)
@@ -390,7 +387,7 @@ async def test_a_thousand_hosts_cost_two_requests_each() -> None:
     async with served(gate) as (address, requests):
         await asyncio.gather(*(visit(address, host) for host in range(hosts)))
         await gate.all_answered(60)
-    assert requests == {PATH: 2 * hosts}
+    assert requests == {JOIN: 2 * hosts}
 
 
 async def test_the_gate_is_not_shut_while_somebody_has_not_heard_that_it_is_open() -> None:

@@ -53,7 +53,8 @@ class Runner:
         api.write_time = self._elector.left
         cluster = ClusterState(api, settings.node_lost_after)
         # A queue each: a controller knows nothing of the keys of another's namespace.
-        queues = {namespace: WorkQueue(namespace) for namespace in settings.namespaces or ("",)}
+        share = max(1, settings.workers // 2)
+        queues = {namespace: WorkQueue(namespace, share) for namespace in settings.namespaces or ("",)}
         self._controllers = [
             (JobController(api, queue, settings.pods, cluster, namespace), queue)
             for namespace, queue in queues.items()

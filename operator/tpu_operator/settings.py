@@ -77,7 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--health-port", type=int, default=8081, help="port of /healthz")
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     add("--log-format", choices=["json", "text"], default="text")
-    add("--workers", type=int, default=32, help="objects that are worked on at a time")
+    add(
+        "--workers",
+        type=int,
+        default=64,
+        help="objects that are worked on at a time, half of them at most in one namespace",
+    )
     add(
         "--node-lost-after",
         type=float,

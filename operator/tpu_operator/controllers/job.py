@@ -93,25 +93,37 @@ class JobController:
             if self.jobs.get(key):
                 self._queue.add(key)
 
-    def decide(self, key: Key, now: datetime, refusal: str) -> tuple[Target, Plan] | None:
-        """The plan for a job, or None when it is gone."""
+    def target(self, key: Key) -> Target | None:
+        """The job, or None when it is gone."""
         custom = self.jobs.get(key)
         if custom is None:
-            self._pending.discard(key)
-            self._cluster.claim(key, ())
             return None
         meta = custom.metadata
         regarding = Regarding(API_VERSION, self.kind, meta.namespace, meta.name, meta.uid)
-        target = Target(TPUJOBS, regarding, meta.resource_version)
+        return Target(TPUJOBS, regarding, meta.resource_version)
+
+    def forget(self, key: Key) -> None:
+        """A job is gone."""
+        self._cluster.claim(key, ())
+
+    def decide(self, key: Key, now: datetime, refusal: str) -> Plan:
+        """The plan for a job.
+
+        Raises:
+            LookupError: there is no such job.
+        """
+        custom = self.jobs.get(key)
+        if custom is None:
+            raise LookupError("/".join(key))
         try:
             status = TPUJobStatus.parse(custom.status)
         except ValidationError as error:
             # Without its history a job might run twice: better to leave it to a version that can read it.
-            return target, Plan(events=(Event(True, "UnreadableStatus", _explain(error)),))
+            return Plan(events=(Event(True, "UnreadableStatus", _explain(error)),))
         try:
             decoded = _decode(custom)
         except ValidationError as error:
-            return target, refused(status, meta.generation, now, _explain(error))
+            return refused(status, custom.metadata.generation, now, _explain(error))
         snapshot = JobSnapshot(
             job=decoded,
             pods=dict(self.pods.of(key)),
@@ -122,7 +134,7 @@ class JobController:
         )
         plan = job.plan(snapshot, now, self._settings)
         self._cluster.claim(key, () if refusal else plan.creates)
-        return target, plan
+        return plan
 
 
 def job_of(item: Pod | Service) -> Key | None:

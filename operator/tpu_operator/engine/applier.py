@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -24,14 +25,18 @@ if TYPE_CHECKING:
     from tpu_operator.engine.events import Recorder, Regarding
     from tpu_operator.engine.resources import Resource
 
-IN_FLIGHT: Final = 32
-"""Writes at a time, over all objects."""
+IN_FLIGHT: Final = 64
+"""Children that are written at a time, over all objects."""
+IN_FLIGHT_OF_NAMESPACE: Final = 32
+"""The same in one namespace: what hangs there, such as an admission webhook, leaves room for others."""
 IN_FLIGHT_OF_ONE: Final = 24
-"""Writes at a time for one object, so that a large gang leaves room for others."""
+"""The same of one object, so that a large gang leaves room for others."""
 SLOW_START: Final = 8
 """Writes for one object go out in groups of 1, 2, 4 and 8 before all the rest: most errors meet them all."""
 
 Write = Callable[[], Awaitable[None]]
+Slots = tuple[asyncio.Semaphore, asyncio.Semaphore, asyncio.Semaphore]
+"""Of the object, of its namespace, of all: a write takes one of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +78,13 @@ class Applier:
         self._api = api
         self._recorder = recorder
         self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._namespaces: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def carry_out(self, target: Target, plan: Plan, written: dict[str, int]) -> str:
         """Do what the plan says.
 
-        A child that the server refuses ends the creating, since the rest would be refused as well, but not
-        the plan: its status is written.
+        The first child that cannot be written ends the writing of children, since others would fare no
+        better, but not the plan: its status is written, which tells people more than none.
 
         Args:
             target: the object that the plan is about.
@@ -86,22 +92,12 @@ class Applier:
             written: takes the highest resource version written, by kind, even if not all works out.
 
         Returns:
-            The server's words about a child that it would not create; empty when there is none.
+            The server's words about a child that it refuses for good; empty when there is none.
 
         Raises:
             ApiError: something did not work out that is worth another try.
         """
-        refusal = ""
-        slots = asyncio.Semaphore(IN_FLIGHT_OF_ONE)
-        await self._all(slots, [partial(self._apply, manifest, written) for manifest in plan.applies])
-        await self._all(slots, [partial(self._delete, delete, written) for delete in plan.deletes])
-        try:
-            for _, group in groupby(plan.creates, key=lambda manifest: manifest["kind"]):
-                await self._all(slots, [partial(self._create, manifest, written) for manifest in group])
-        except ApiError as error:
-            if not error.refused:
-                raise
-            refusal = error.message
+        failure = await self._write_children(target, plan, written)
         if plan.status is not None:
             await self._write_status(target, plan.status, written)
         for seen in plan.observations:
@@ -109,33 +105,28 @@ class Applier:
             (histogram.labels(*seen.labels) if seen.labels else histogram).observe(seen.seconds)
         for event in plan.events:
             self._recorder.record(target.regarding, event)
-        return refusal
+        if failure is None:
+            return ""
+        if not failure.refused:
+            raise failure
+        return failure.message
 
-    async def _all(self, slots: asyncio.Semaphore, writes: Sequence[Write]) -> None:
-        """Send writes side by side, the first few carefully: after an error no further one is sent.
-
-        All that were sent are over when this returns or raises.
-        """
-        start, size = 0, 1
-        while start < len(writes):
-            await self._together(slots, writes[start : start + size])
-            start, size = start + size, size * 2 if size < SLOW_START else len(writes)
-
-    async def _together(self, slots: asyncio.Semaphore, writes: Sequence[Write]) -> None:
-        errors: list[BaseException] = []
-
-        async def one(write: Write) -> None:
-            async with slots, self._slots:
-                if errors:
-                    return
-                try:
-                    await write()
-                except (ApiError, FencedError) as error:
-                    errors.append(error)
-
-        await asyncio.gather(*(one(write) for write in writes))
-        if errors:
-            raise errors[0]
+    async def _write_children(self, target: Target, plan: Plan, written: dict[str, int]) -> ApiError | None:
+        """Apply, delete and create; the server's answer if one of that did not work."""
+        namespace = target.regarding.namespace
+        shared = self._namespaces.get(namespace) or asyncio.Semaphore(IN_FLIGHT_OF_NAMESPACE)
+        self._namespaces[namespace] = shared
+        slots = (asyncio.Semaphore(IN_FLIGHT_OF_ONE), shared, self._slots)
+        try:
+            await _all(slots, [partial(self._apply, manifest, written) for manifest in plan.applies])
+            await _all(slots, [partial(self._delete, delete, written) for delete in plan.deletes])
+            for _, group in groupby(plan.creates, key=lambda manifest: manifest["kind"]):
+                await _all(slots, [partial(self._create, manifest, written) for manifest in group])
+        except ApiError as error:
+            if not error.answered:
+                raise
+            return error
+        return None
 
     async def _delete(self, delete: Delete, written: dict[str, int]) -> None:
         answer = await self._api.delete(
@@ -154,13 +145,14 @@ class Applier:
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-            await self._check_owner(resource, manifest)
+            _note(written, resource.kind, await self._check_owner(resource, manifest))
 
-    async def _check_owner(self, resource: Resource, manifest: Manifest) -> None:
+    async def _check_owner(self, resource: Resource, manifest: Manifest) -> bytes:
         """Accept an object that is ours already, and that we can find; never adopt another's."""
         meta = manifest["metadata"]
         path = resource.path(meta["namespace"], meta["name"])
-        found = decode(await self._api.get(path), _Object).metadata
+        answer = await self._api.get(path)
+        found = decode(answer, _Object).metadata
         name = f"{resource.kind} {meta['namespace']}/{meta['name']}"
         owner = meta["ownerReferences"][0]
         if owner["uid"] not in {ref.get("uid") for ref in found.owner_references}:
@@ -172,6 +164,7 @@ class Applier:
             raise ApiError(409, TAKEN, text)
         if not meta["labels"].items() <= found.labels.items():
             raise ApiError(409, TAKEN, f"{name} exists without the labels that it was made with; delete it")
+        return answer
 
     async def _write_status(self, target: Target, status: Mapping[str, Any], written: dict[str, int]) -> None:
         regarding = target.regarding
@@ -194,6 +187,35 @@ class Applier:
                 text = f"the API server refuses the status: {error.message}"
                 self._recorder.record(regarding, Event(True, "StatusRefused", text))
             raise
+
+
+async def _all(slots: Slots, writes: Sequence[Write]) -> None:
+    """Send writes side by side, the first few carefully: after an error no further one is sent.
+
+    All that were sent are over when this returns or raises.
+    """
+    start, size = 0, 1
+    while start < len(writes):
+        await _together(slots, writes[start : start + size])
+        start, size = start + size, size * 2 if size < SLOW_START else len(writes)
+
+
+async def _together(slots: Slots, writes: Sequence[Write]) -> None:
+    errors: list[BaseException] = []
+    own, shared, every = slots
+
+    async def one(write: Write) -> None:
+        async with own, shared, every:
+            if errors:
+                return
+            try:
+                await write()
+            except (ApiError, FencedError) as error:
+                errors.append(error)
+
+    await asyncio.gather(*(one(write) for write in writes))
+    if errors:
+        raise errors[0]
 
 
 def _note(written: dict[str, int], kind: str, answer: bytes) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlencode
 from urllib.request import getproxies
@@ -39,6 +40,8 @@ TAKEN: Final = "Taken"
 TOO_LARGE: Final = "request is too large"
 """What etcd says, in an answer that looks like a fault of the server."""
 CONNECT_TIMEOUT: Final = 5.0
+LONGEST_PAUSE: Final = 60.0
+"""Seconds; who asks for longer ones is not the API server but, say, a page about maintenance."""
 OK: Final = range(200, 300)
 
 
@@ -49,7 +52,7 @@ class ApiError(Exception):
         status: HTTP status; 0 when there was no answer.
         reason: the machine-readable reason, such as "AlreadyExists".
         message: the server's explanation.
-        retry_after: seconds that the server asks to wait, or None.
+        retry_after: seconds that the server asks to wait, a minute at most, or None.
     """
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
@@ -57,7 +60,12 @@ class ApiError(Exception):
         self.status = status
         self.reason = reason
         self.message = message
-        self.retry_after = retry_after
+        self.retry_after = None if retry_after is None else min(retry_after, LONGEST_PAUSE)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the server has said anything at all."""
+        return self.status > 0
 
     @property
     def gone(self) -> bool:
@@ -91,6 +99,33 @@ class FencedError(Exception):
     """A write that was not sent, as this replica may not be the leader any more."""
 
 
+_write_time: ContextVar[Callable[[], float] | None] = ContextVar("write_time", default=None)
+"""For the request under way: asked for the seconds that it may take, if it is a write."""
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request that looks at the fence at the last moment before it is sent.
+
+    Between the decision to send a write and its first byte there may be a new connection, or the process was
+    frozen; and the time limit that the server is told begins when the request arrives.
+    """
+
+    async def send(self, conn: Any) -> aiohttp.ClientResponse:
+        ask = _write_time.get()
+        if ask is not None:
+            if (left := ask()) <= 0:
+                raise FencedError(f"{self.method} {self.url.path}")
+            self.url = self.url.update_query(timeout=f"{left:.3f}s")
+        return await super().send(conn)
+
+
+def configure(configuration: kubernetes_client.Configuration) -> None:
+    """Set what the way to the server needs of the library, whatever the credentials are."""
+    configuration.connection_pool_maxsize = 0  # the writer's semaphore is the limit
+    # Without a proxy there is nothing to look for in the environment, nor a .netrc at every request.
+    configuration.client_session_kwargs = {"trust_env": bool(getproxies()), "request_class": _Request}
+
+
 class ApiServer:
     """Requests to one API server.
 
@@ -115,9 +150,7 @@ class ApiServer:
             kubernetes_config.load_incluster_config(client_configuration=configuration)
         except kubernetes_config.ConfigException:
             await kubernetes_config.load_kube_config(client_configuration=configuration)
-        configuration.connection_pool_maxsize = 0  # the writer's semaphore is the limit
-        # Without a proxy there is nothing to look for in the environment, nor a .netrc at every request.
-        configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
+        configure(configuration)
         api = kubernetes_client.ApiClient(configuration)
         api.user_agent = FIELD_MANAGER
         return cls(api)
@@ -182,24 +215,29 @@ class ApiServer:
             FencedError: this replica may not write now.
             ApiError: the server did not carry it out.
         """
-        left = min(WRITE_TIMEOUT, self.write_time())
+        left = self._write_time()
         if left <= 0:
             raise FencedError(f"{method} {path}")
         # The server keeps the limit as well: it does not notice that a client is frozen.
         query = {**(query or {}), "timeout": f"{left:.3f}s"}
         answered = False
+        token = _write_time.set(self._write_time)
         try:
             data = await self.request(
                 method, path, query=query, body=body, content_type=content_type, timeout=left
             )
             answered = True
         except ApiError as error:
-            answered = error.status > 0
+            answered = error.answered
             raise
         finally:
+            _write_time.reset(token)
             if not answered:
                 self._given_up = asyncio.get_running_loop().time()
         return data
+
+    def _write_time(self) -> float:
+        return min(WRITE_TIMEOUT, self.write_time())
 
     async def settle(self) -> None:
         """Wait until no write that was given up can take effect any more."""
@@ -220,7 +258,9 @@ class ApiServer:
         Raises:
             ApiError: the server did not carry it out, or did not answer.
         """
-        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
+        limits = aiohttp.ClientTimeout(
+            total=timeout, sock_connect=CONNECT_TIMEOUT, ceil_threshold=float("inf")
+        )
         try:
             response = await self._send(method, path, query, body, content_type, limits)
             async with response:
@@ -299,7 +339,7 @@ def _error(response: aiohttp.ClientResponse, data: bytes) -> ApiError:
 
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:
     value = response.headers.get("Retry-After", "")
-    return float(value) if value.isdecimal() else None
+    return float(value) if value.isascii() and value.isdecimal() else None
 
 
 def _count(method: str, path: str, status: int) -> None:
@@ -307,5 +347,5 @@ def _count(method: str, path: str, status: int) -> None:
     # /api/v1/namespaces/NS/RESOURCE/… or /apis/GROUP/V/namespaces/NS/RESOURCE/…
     start = 3 if parts[1] == "api" else 4
     rest = parts[start:]
-    resource = rest[2] if rest[0] == "namespaces" and len(rest) > 2 else rest[0]  # noqa: PLR2004
+    resource = rest[2] if len(rest) > 2 and rest[0] == "namespaces" else "".join(rest[:1])  # noqa: PLR2004
     API_REQUESTS.labels(method, resource, str(status)).inc()

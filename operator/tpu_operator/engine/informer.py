@@ -76,6 +76,16 @@ class _Bookmark(msgspec.Struct):
     metadata: _ListMeta
 
 
+class _Name(msgspec.Struct, rename="camel"):
+    name: str
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Named(msgspec.Struct):
+    metadata: _Name
+
+
 class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: float | None = None
 
@@ -298,11 +308,10 @@ class Informer(Generic[T]):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     self._handle(line)
-                    self._stood = True
             if rest:
                 raise aiohttp.ClientPayloadError("the connection ended in the middle of a line")
         finally:
-            self._stood = self._stood or loop.time() - opened >= STEADY
+            self._stood = loop.time() - opened >= STEADY
         if not self._stood:
             raise aiohttp.ClientPayloadError("the watch ended as soon as it was opened")
 
@@ -310,18 +319,25 @@ class Informer(Generic[T]):
         event = msgspec.json.decode(line, type=_Event)
         match event.type:
             case "ADDED" | "MODIFIED" | "DELETED":
-                item = self._decode(event.object)
-                if item is None:
-                    return
-                if event.type == "DELETED":
-                    self._remove(self._key(item))
-                else:
-                    self._put(self._key(item), item)
-                self._advance(item.metadata.resource_version)
+                self._take(event)
             case "BOOKMARK":
                 self._advance(msgspec.json.decode(event.object, type=_Bookmark).metadata.resource_version)
             case _:
                 self._raise(msgspec.json.decode(event.object, type=_Error))
+
+    def _take(self, event: _Event) -> None:
+        """An object has appeared, changed or gone; one that cannot be read is left out, as a list does."""
+        item = self._decode(event.object)
+        if item is not None and event.type != "DELETED":
+            self._put(self._key(item), item)
+            self._advance(item.metadata.resource_version)
+            return
+        try:
+            gone = msgspec.json.decode(event.object, type=_Named).metadata
+        except (msgspec.MsgspecError, RecursionError):
+            return
+        self._remove((gone.namespace, gone.name))
+        self._advance(gone.resource_version)
 
     def _raise(self, error: _Error) -> None:
         """A watch's own error: only 410 says that its position is lost."""

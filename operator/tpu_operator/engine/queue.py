@@ -1,9 +1,14 @@
-"""Keys of objects that want a pass, each at most once, and never two passes over one at a time."""
+"""Keys of objects that want a pass, each at most once, and never two passes over one at a time.
+
+The semantics are those of client-go's workqueue, on the event loop's clock, and one more: a namespace has
+only so many keys in line or worked on, so that objects that take long leave those of others their turn.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
 from tpu_operator.engine.metrics import QUEUE_DEPTH, QUEUE_OLDEST
@@ -18,29 +23,49 @@ LAST_DELAY: Final = 60.0
 class WorkQueue:
     """First in, first out, without duplicates; a key that comes back while it is worked on is kept for later.
 
-    The semantics are those of client-go's workqueue, on the event loop's clock.
+    Closed at first: while nobody takes keys there is no point in keeping them.
 
     Args:
         name: tells this queue's metrics from those of others.
+        share: keys of one namespace that are in line or worked on at a time.
     """
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name: str = "", share: int = 32) -> None:
+        self._share = share
+        self._open = False
+        self._reset()
+        QUEUE_DEPTH.labels(name).set_function(lambda: len(self._ready))
+        QUEUE_OLDEST.labels(name).set_function(self.oldest)
+
+    def _reset(self) -> None:
         self._ready: dict[Key, float] = {}
         self._line: asyncio.Queue[Key] = asyncio.Queue()
         self._working: set[Key] = set()
         self._dirty: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._appointments: dict[Key, asyncio.TimerHandle] = {}
-        QUEUE_DEPTH.labels(name).set_function(lambda: len(self._ready))
-        QUEUE_OLDEST.labels(name).set_function(self.oldest)
+        self._admitted: Counter[str] = Counter()
+        self._waiting: defaultdict[str, deque[Key]] = defaultdict(deque)
+
+    def open(self) -> None:
+        """From now on, keep keys."""
+        self._open = True
+
+    def close(self) -> None:
+        """Forget all keys and keep no more; whoever takes them has ended."""
+        self._open = False
+        for appointment in self._appointments.values():
+            appointment.cancel()
+        self._reset()
 
     def add(self, key: Key) -> None:
         """Want a pass over this object soon."""
         if key in self._working:
             self._dirty.add(key)
-        elif key not in self._ready:
+        elif key not in self._ready and self._open:
             self._ready[key] = self._now()
-            self._line.put_nowait(key)
+            self._waiting[key[0]].append(key)
+            self._admit(key[0])
 
     def add_after(self, key: Key, seconds: float) -> None:
         """Want a pass at that time at the latest; an earlier appointment stands."""
@@ -78,9 +103,22 @@ class WorkQueue:
     def done(self, key: Key) -> None:
         """The pass over a key has ended."""
         self._working.discard(key)
+        self._admitted[key[0]] -= 1
+        self._admit(key[0])
         if key in self._dirty:
             self._dirty.discard(key)
             self.add(key)
+
+    def _admit(self, namespace: str) -> None:
+        """Put the next keys of a namespace in line, up to its share."""
+        waiting = self._waiting[namespace]
+        while waiting and self._admitted[namespace] < self._share:
+            self._admitted[namespace] += 1
+            self._line.put_nowait(waiting.popleft())
+        if not waiting:
+            del self._waiting[namespace]
+        if not self._admitted[namespace]:
+            del self._admitted[namespace]
 
     def _keep_appointment(self, key: Key) -> None:
         del self._appointments[key]

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tpu_operator.core.plan import Event, Plan
 from tpu_operator.engine.client import ApiError, FencedError
 from tpu_operator.engine.clock import wall_clock
 from tpu_operator.engine.metrics import RECONCILE_ERRORS, RECONCILE_SECONDS
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from tpu_operator.core.plan import Plan
     from tpu_operator.engine.applier import Applier, Target
     from tpu_operator.engine.clock import Clock
     from tpu_operator.engine.informer import Informer, Key
@@ -38,6 +38,9 @@ one by one, and other objects want their turn."""
 LONGEST_REST: Final = 1.0
 REFUSED_RETRY: Final = 10.0
 """Seconds after which a refused create is tried again."""
+TELL_AFTER: Final = 5.0
+"""Seconds after which the object itself says that the server does not do what it is asked for."""
+BROKEN: Final = "ReconcileFailed"
 
 
 class Controller(Protocol):
@@ -50,20 +53,27 @@ class Controller(Protocol):
     def all_keys(self) -> list[Key]:
         """All objects of the kind."""
 
-    def decide(self, key: Key, now: datetime, refusal: str) -> tuple[Target, Plan] | None:
-        """The plan for an object, or None when it is gone.
+    def target(self, key: Key) -> Target | None:
+        """The object, or None when it is gone."""
+
+    def decide(self, key: Key, now: datetime, refusal: str) -> Plan:
+        """The plan for an object.
 
         Args:
-            key: the object.
+            key: the object, which is there.
             now: the time.
-            refusal: what the server said when it last refused to create a child of it.
+            refusal: what the server said when it last refused to write a child of it, empty if it did not.
         """
+
+    def forget(self, key: Key) -> None:
+        """An object is gone."""
 
 
 @dataclass(slots=True)
 class _Memory:
     """What is remembered about an object between passes; all of it may be lost."""
 
+    uid: str
     written: dict[str, int] = field(default_factory=dict)
     deadline: float = 0.0
     progress: str = ""
@@ -72,6 +82,7 @@ class _Memory:
     rest_until: float = float("-inf")
     refusal: str = ""
     refused_until: float = float("-inf")
+    failing_since: float = float("inf")
     not_before: float = float("-inf")
 
 
@@ -96,11 +107,15 @@ class Reconciler:
 
     async def run(self, workers: int) -> None:
         """Pass over all objects once, and then over those that want it, until cancelled."""
-        for key in self._controller.all_keys():
-            self._queue.add(key)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(workers):
-                group.create_task(self._work())
+        self._queue.open()
+        try:
+            for key in self._controller.all_keys():
+                self._queue.add(key)
+            async with asyncio.TaskGroup() as group:
+                for _ in range(workers):
+                    group.create_task(self._work())
+        finally:
+            self._queue.close()
 
     async def _work(self) -> None:
         while True:
@@ -115,9 +130,9 @@ class Reconciler:
     async def one_pass(self, key: Key) -> None:
         """Reconcile one object; failures lead to another pass later, never to an exception."""
         kind = self._controller.kind
+        began = self._now()
         try:
-            with RECONCILE_SECONDS.labels(kind).time():
-                decided = await self._reconcile(key)
+            decided = await self._reconcile(key)
         except FencedError:
             log.info("%s %s/%s: not the leader for sure, nothing written", kind, *key)
             self._queue.retry(key)
@@ -125,35 +140,31 @@ class Reconciler:
             RECONCILE_ERRORS.labels(kind).inc()
             level = logging.INFO if error.conflict or error.gone else logging.WARNING
             log.log(level, "%s %s/%s: will retry: %s", kind, *key, error)
-            asked = error.retry_after or 0.0
-            # Events bring the key back earlier than the queue does.
-            self._memory[key].not_before = self._now() + asked
-            self._queue.retry(key, asked)
+            self._remember_failure(key, error)
         except Exception:
             RECONCILE_ERRORS.labels(kind).inc()
             log.exception("%s %s/%s: pass failed, will retry", kind, *key)
             self._queue.retry(key)
         else:
             if decided:
+                RECONCILE_SECONDS.labels(kind).observe(self._now() - began)
                 self._queue.succeeded(key)
 
     async def _reconcile(self, key: Key) -> bool:
         """One pass; whether it came to a decision and carried it out."""
-        memory = self._memory.setdefault(key, _Memory())
+        target = self._controller.target(key)
+        if target is None:
+            self._memory.pop(key, None)
+            self._controller.forget(key)
+            return True
+        memory = self._recall(key, target.regarding.uid)
         if self._wait_until(key, max(memory.not_before, memory.rest_until)):
             return False
         if self._wait_for_own_writes(key, memory):
             return False
-        began = self._now()
-        decision = self._controller.decide(key, self._clock(), memory.refusal)
-        took = self._now() - began
-        memory.rest_until = began + took + min(took * SHARE, LONGEST_REST)
-        if decision is None:
-            del self._memory[key]
-            return True
-        target, plan = decision
+        plan = await self._decide(key, target, memory)
         plan = self._hold_back_progress(key, memory, plan)
-        plan = self._hold_back_creates(key, memory, plan)
+        wanted, plan = plan, self._hold_back_creates(key, memory, plan)
         memory.written = {}
         try:
             refusal = await self._applier.carry_out(target, plan, memory.written)
@@ -162,11 +173,32 @@ class Reconciler:
             if plan.creates or plan.deletes:
                 # The hosts of a large gang take longer to make than any progress is held back.
                 memory.progress_at = memory.held_since = self._now()
-        if plan.creates:
+        memory.failing_since = float("inf")
+        if plan is wanted:
             self._remember_refusal(key, memory, refusal)
         if plan.requeue_after is not None:
             self._queue.add_after(key, plan.requeue_after)
         return True
+
+    def _recall(self, key: Key, uid: str) -> _Memory:
+        """What is remembered of this incarnation of an object."""
+        memory = self._memory.get(key)
+        if memory is None or memory.uid != uid:
+            memory = self._memory[key] = _Memory(uid)
+        return memory
+
+    async def _decide(self, key: Key, target: Target, memory: _Memory) -> Plan:
+        """Decide; an object that we cannot decide about has an event that says so."""
+        began = self._now()
+        try:
+            return self._controller.decide(key, self._clock(), memory.refusal)
+        except Exception as error:
+            text = f"the operator cannot decide about it: {type(error).__name__}: {error}; its log says more"
+            await self._applier.carry_out(target, Plan(events=(Event(True, BROKEN, text),)), {})
+            raise
+        finally:
+            took = self._now() - began
+            memory.rest_until = began + took + min(took * SHARE, LONGEST_REST)
 
     def _wait_until(self, key: Key, time: float) -> bool:
         """Whether it is too early for a pass: the server has asked for a pause, or others want their turn."""
@@ -204,27 +236,39 @@ class Reconciler:
             memory.progress = ""
             return plan
         self._queue.add_after(key, left)
-        return replace(plan, status=None)
+        return replace(plan, status=None, events=(), observations=())
 
     def _hold_back_creates(self, key: Key, memory: _Memory, plan: Plan) -> Plan:
         """Leave creates out that were refused a moment ago; what is refused hammers nobody."""
-        if not plan.creates:
-            memory.refusal, memory.refused_until = "", float("-inf")
-            return plan
         left = memory.refused_until - self._now()
-        if left <= 0:
+        if not plan.creates or left <= 0:
             return plan
         self._queue.add_after(key, left)
         return replace(plan, creates=())
 
     def _remember_refusal(self, key: Key, memory: _Memory, refusal: str) -> None:
         """Have a refusal shown, or not shown any more, by the next decision."""
+        memory.refused_until = float("-inf")
         if refusal:
             memory.refused_until = self._now() + REFUSED_RETRY
             self._queue.add_after(key, REFUSED_RETRY)
         if bool(refusal) != bool(memory.refusal):
             self._queue.add(key)
         memory.refusal = refusal
+
+    def _remember_failure(self, key: Key, error: ApiError) -> None:
+        """Try again later; what goes wrong for long is shown by the next decision."""
+        memory = self._memory[key]
+        asked = error.retry_after or 0.0
+        # Events bring the key back earlier than the queue does.
+        memory.not_before = self._now() + asked
+        memory.failing_since = min(memory.failing_since, self._now())
+        told = error.answered and not error.conflict and not error.gone
+        self._queue.retry(key, asked)
+        if told and self._now() - memory.failing_since >= TELL_AFTER:
+            if not memory.refusal:
+                self._queue.add(key)
+            memory.refusal = error.message
 
     @staticmethod
     def _now() -> float:

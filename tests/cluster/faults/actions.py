@@ -108,10 +108,13 @@ OUTAGES: Final[dict[str, Action]] = {
     "empty": garbage(b""),
 }
 """What happens to every request."""
+BOOKMARK: Final = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"1"}}}\n'
 BROKEN_WATCHES: Final[dict[str, Action]] = {
     "closed": garbage(b""),
     "410": answer(410),
     "410-event": garbage(b'{"type":"ERROR","object":{"code":410,"reason":"Expired"}}\n'),
+    "bookmark-and-closed": garbage(BOOKMARK),
+    "bookmark-and-410": garbage(BOOKMARK + b'{"type":"ERROR","object":{"code":410,"reason":"Expired"}}\n'),
     "no-json": garbage(b"<html>bad gateway</html>\n"),
     "unknown-event": garbage(b'{"type":"SHRUG","object":{}}\n'),
 }

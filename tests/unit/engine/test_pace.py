@@ -11,8 +11,11 @@ import pytest
 
 from tests.sim.loop import SimLoop
 from tpu_operator.core.plan import Plan
+from tpu_operator.engine.applier import Target
+from tpu_operator.engine.events import Regarding
 from tpu_operator.engine.queue import WorkQueue
 from tpu_operator.engine.reconciler import Reconciler
+from tpu_operator.engine.resources import TPUJOBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -32,18 +35,25 @@ class Kind:
     writing: float = 0.0
     passes: list[float] = field(default_factory=list)
     statuses: list[tuple[float, Any]] = field(default_factory=list)
+    uid: str = "1"
     kind = "TPUJob"
     informers: Mapping[str, Any] = field(default_factory=dict)
 
     def all_keys(self) -> list[Key]:
         return [KEY]
 
-    def decide(self, key: Key, now: datetime, refusal: str) -> tuple[Any, Plan]:
+    def target(self, key: Key) -> Target:
+        return Target(TPUJOBS, Regarding("v1", self.kind, *key, self.uid), "1")
+
+    def forget(self, key: Key) -> None:
+        raise AssertionError(key)
+
+    def decide(self, key: Key, now: datetime, refusal: str) -> Plan:
         loop = asyncio.get_running_loop()
         self.passes.append(loop.time())
         plan = self.decision(loop.time())
         cast("SimLoop", loop)._now += self.cost
-        return None, plan
+        return plan
 
     async def carry_out(self, target: Any, plan: Plan, written: dict[str, int]) -> str:
         if plan.creates:

@@ -1,0 +1,165 @@
+"""The reconciler and the applier, beside a server that does as the test says; on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.engine.scripted import KEY, Call, Kind, Scripted, pod, reconcile
+from tpu_operator.core.plan import Delete, Plan
+from tpu_operator.engine.client import ApiError
+
+if TYPE_CHECKING:
+    from tpu_operator.engine.queue import WorkQueue
+
+pytestmark = pytest.mark.looptime
+
+WEBHOOK = "failed calling webhook: connection refused"
+
+
+async def fine(call: Call) -> bytes | None:
+    return None
+
+
+def fails_with(status: int, until: float = float("inf"), method: str = "POST") -> Scripted:
+    """A server that does not write pods for some time."""
+
+    async def answer(call: Call) -> bytes | None:
+        if call.at < until and call.method == method and "/pods" in call.path:
+            raise ApiError(status, "", WEBHOOK)
+        return None
+
+    return Scripted(answer)
+
+
+def one_pod(key: tuple[str, str], refusal: str) -> Plan:
+    """Wants a pod, and says what keeps it from being made."""
+    return Plan(creates=(pod(),), status={"message": refusal})
+
+
+class TestNamespaces:
+    @pytest.mark.parametrize("objects", [30, 400])
+    async def test_a_webhook_that_hangs_in_one_namespace_leaves_others_alone(self, objects: int) -> None:
+        async def answer(call: Call) -> bytes | None:
+            if "/hangs/pods" in call.path:
+                await asyncio.sleep(3600)
+            return None
+
+        keys = [("hangs", str(number)) for number in range(objects)]
+        kind = Kind(lambda key, _: Plan(creates=(pod(key[0]),)), uids=dict.fromkeys([*keys, KEY], "1"))
+        server = Scripted(answer)
+        await reconcile(kind, server, seconds=20)
+        assert server.made("pods")[0].at < 0.1
+
+    async def test_writes_of_a_namespace_are_limited(self) -> None:
+        flying = most = 0
+
+        async def answer(call: Call) -> bytes | None:
+            nonlocal flying, most
+            flying += "/pods" in call.path
+            most = max(most, flying)
+            await asyncio.sleep(1)
+            flying -= "/pods" in call.path
+            return None
+
+        keys = [(KEY[0], str(number)) for number in range(100)]
+        gang = tuple(pod(name=str(number)) for number in range(100))
+        await reconcile(Kind(lambda *_: Plan(creates=gang), dict.fromkeys(keys, "1")), Scripted(answer), 30)
+        assert most == 32
+
+
+class TestTrouble:
+    async def test_the_status_is_written_although_a_pod_cannot_be_made(self) -> None:
+        server = fails_with(500)
+        await reconcile(Kind(one_pod), server, seconds=1)
+        assert server.statuses()[0] == {"message": ""}
+
+    async def test_what_goes_wrong_for_five_seconds_is_shown_until_it_works(self) -> None:
+        server = fails_with(500, until=20)
+        shown: list[tuple[float, str]] = []
+
+        def decide(key: tuple[str, str], refusal: str) -> Plan:
+            shown.append((asyncio.get_running_loop().time(), refusal))
+            return one_pod(key, refusal)
+
+        await reconcile(Kind(decide), server, seconds=60)
+        assert min(at for at, refusal in shown if refusal) < 12
+        assert all(not refusal for at, refusal in shown if at < 5)
+        assert {refusal for at, refusal in shown if 9 < at < 20} == {WEBHOOK}
+        assert shown[-1][1] == ""
+        assert len(server.made("pods")) < 15
+
+    @pytest.mark.parametrize("status", [404, 409])
+    async def test_changes_at_the_same_time_are_no_trouble(self, status: int) -> None:
+        shown: list[str] = []
+
+        def decide(key: tuple[str, str], refusal: str) -> Plan:
+            shown.append(refusal)
+            return one_pod(key, refusal)
+
+        await reconcile(Kind(decide), fails_with(status), seconds=60)
+        assert set(shown) == {""}
+
+    async def test_trouble_with_a_deletion_does_not_make_the_operator_spin(self) -> None:
+        server = fails_with(500, method="DELETE")
+        shown: list[str] = []
+
+        def decide(key: tuple[str, str], refusal: str) -> Plan:
+            shown.append(refusal)
+            return Plan(deletes=(Delete("Pod", *key, "1"),), status={"message": refusal})
+
+        await reconcile(Kind(decide), server, seconds=120)
+        assert 8 < len(shown) < 18
+        assert set(shown[-3:]) == {WEBHOOK}
+
+    async def test_without_an_answer_there_is_no_second_request(self) -> None:
+        async def answer(call: Call) -> bytes | None:
+            raise ApiError(0, "ClientConnectorError", call.path)
+
+        server = Scripted(answer)
+        await reconcile(Kind(one_pod), server, seconds=1)
+        assert server.statuses() == []
+
+    async def test_a_refused_pod_is_tried_again_after_ten_seconds(self) -> None:
+        server = fails_with(403)
+        await reconcile(Kind(one_pod), server, seconds=35)
+        assert [round(call.at) for call in server.made("pods")] == [0, 10, 20, 30]
+        assert server.statuses()[1] == {"message": WEBHOOK}
+
+    async def test_a_job_that_cannot_be_decided_about_says_so(self) -> None:
+        def decide(*_: object) -> Plan:
+            raise ValueError("Maximum serialization depth")
+
+        server = Scripted(fine)
+        await reconcile(Kind(decide), server, seconds=5)
+        (event,) = server.made("events")
+        assert "Maximum serialization depth" in event.body["note"]
+        assert event.body["reason"] == "ReconcileFailed"
+
+
+class TestMemory:
+    async def test_a_successor_of_the_same_name_starts_without_a_past(self) -> None:
+        """Its pods are not held back because those of the job before it were refused a moment ago."""
+        server = fails_with(403, until=4)
+        kind = Kind(one_pod)
+
+        async def replace_it(queue: WorkQueue) -> None:
+            await asyncio.sleep(5)
+            kind.uids[KEY] = "2"
+            queue.add(KEY)
+
+        await reconcile(kind, server, seconds=6, script=replace_it)
+        assert [round(call.at) for call in server.made("pods")] == [0, 5]
+        assert server.statuses()[-1] == {"message": ""}
+
+    async def test_what_is_gone_is_forgotten(self) -> None:
+        kind = Kind(lambda *_: Plan(requeue_after=1.0))
+
+        async def remove(_: WorkQueue) -> None:
+            await asyncio.sleep(3.5)
+            kind.uids.clear()
+
+        await reconcile(kind, Scripted(fine), seconds=30, script=remove)
+        assert kind.gone == [KEY]

@@ -67,7 +67,7 @@ class TestNamespaces:
         keys = [(KEY[0], str(number)) for number in range(100)]
         gang = tuple(pod(name=str(number)) for number in range(100))
         await reconcile(Kind(lambda *_: Plan(creates=gang), dict.fromkeys(keys, "1")), Scripted(answer), 30)
-        assert most == 32
+        assert most == 48
 
 
 class TestTrouble:

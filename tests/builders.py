@@ -15,7 +15,7 @@ from tpu_operator.core import job as job_module
 from tpu_operator.core.nodes import Nodes
 from tpu_operator.core.placement import Pools
 from tpu_operator.core.settings import PodSettings
-from tpu_operator.core.snapshot import JobSnapshot, Node, Pod, Service
+from tpu_operator.core.snapshot import JobSnapshot, Node, Pod, PodGroup, Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -129,6 +129,8 @@ class World:
     pods: dict[str, Pod] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)
     config_maps: dict[str, Manifest] = field(default_factory=dict)
+    pod_groups: dict[str, PodGroup] | None = None
+    """None where PodGroups are not served."""
     nodes: dict[str, Node] = field(default_factory=dict)
     nodes_version: int = -1
     """How new the copy of the nodes is; -1 when nothing is known of nodes that are not in it."""
@@ -151,7 +153,8 @@ class World:
         """What the controller would show to a decision."""
         nodes = Nodes(dict(self.nodes), self.nodes_version)
         pools = pools_of(self.nodes.values(), [*self.pods.values(), *self.others])
-        return JobSnapshot(self.job, dict(self.pods), dict(self.services), nodes, self.refusal, pools)
+        groups = None if self.pod_groups is None else dict(self.pod_groups)
+        return JobSnapshot(self.job, dict(self.pods), dict(self.services), nodes, self.refusal, pools, groups)
 
     def step(self) -> Plan:
         """One pass: decide, and carry out."""
@@ -184,7 +187,8 @@ class World:
         raise AssertionError(f"no fixpoint after {limit} passes: {plan}")
 
     def _state(self) -> tuple[Any, ...]:
-        return self.job, dict(self.pods), dict(self.services), self.refusal, self.alive
+        groups = dict(self.pod_groups or {})
+        return self.job, dict(self.pods), dict(self.services), groups, self.refusal, self.alive
 
     def set_status(self, status: dict[str, Any]) -> None:
         """Store a status, by way of the wire."""
@@ -201,7 +205,8 @@ class World:
         """Change what the kubelet says of a pod."""
         wire = msgspec.to_builtins(self.pods[name])
         wire["status"] = status
-        wire["spec"] = {"nodeName": node} if node else {}
+        group = {"schedulingGroup": wire["spec"].get("schedulingGroup", {})}
+        wire["spec"] = group | ({"nodeName": node} if node else {})
         self.pods[name] = msgspec.convert(wire, Pod)
 
     def all_pods(self, **status: Any) -> World:
@@ -244,6 +249,12 @@ class World:
                 self._add(manifest)
         elif manifest["kind"] == "ConfigMap":
             self.config_maps.setdefault(name, manifest)
+        elif manifest["kind"] == "PodGroup":
+            assert self.pod_groups is not None
+            self.made += 1
+            metadata = manifest["metadata"] | {"uid": f"uid-{name}-{self.made}"}
+            group = msgspec.convert(manifest | {"metadata": metadata}, PodGroup)
+            self.pod_groups.setdefault(name, group)
         elif name not in self.pods:
             if self.quota is not None and len(self.pods) >= self.quota:
                 self.refusal = f"pods {name!r} is forbidden: exceeded quota"
@@ -263,6 +274,11 @@ class World:
         if delete.kind == "TPUJob":
             assert delete.uid == self.job.metadata.uid
             self.alive = False
+            return
+        if delete.kind == "PodGroup":
+            assert self.pod_groups is not None
+            assert self.pod_groups[delete.name].metadata.uid == delete.uid
+            del self.pod_groups[delete.name]
             return
         assert self.pods[delete.name].metadata.uid == delete.uid
         if delete.grace_seconds == 0:

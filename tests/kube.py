@@ -25,6 +25,8 @@ NAMESPACE = ("v1", "Namespace")
 EVENT = ("events.k8s.io/v1", "Event")
 LEASE = ("coordination.k8s.io/v1", "Lease")
 QUOTA = ("v1", "ResourceQuota")
+NODE = ("v1", "Node")
+POD_GROUP = ("scheduling.k8s.io/v1beta1", "PodGroup")
 MERGE = "application/merge-patch+json"
 PATIENCE = 180.0
 """Seconds; generous, as a loaded machine is no bug of the operator's."""

@@ -14,7 +14,8 @@ SERVICES = "10.96.0.0/16"
 _ADMIN = "admin"
 _OWN = "devcluster"
 _INTERNAL = ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns", "kwok", _OWN)
-# The PodGroup API of Kubernetes 1.37: the gate on both sides, the API version on the server's.
+# The PodGroup API of Kubernetes 1.37: the gate on all three, the API version on the server's. Without the
+# controller manager, nobody takes the finalizer off that the API server puts on each PodGroup.
 _GANG = "--feature-gates=GenericWorkload=true"
 _ETCD = "http://127.0.0.1:2379"
 
@@ -143,6 +144,7 @@ def _controller_manager_flags(layout: Layout) -> list[str]:
         # No account for each controller: making 40 of them at the default client rate takes five seconds.
         "--use-service-account-credentials=false",
         "--leader-elect=false",
+        _GANG,
         # Pods of all nodes share one range, so nodes get none of their own.
         "--controllers=*,-nodeipam",
     ]

@@ -81,13 +81,20 @@ def test_the_chart_grants_what_the_operator_uses_and_no_more(
     wait_for("the Service is put right", lambda: kube.get("service", "kept")["spec"].get(published))
     kube.kubectl("delete", "tpujob", "kept")
 
-    # Lists of hosts that are in a ConfigMap. There are no nodes for the pods; one of them is made twice.
+    # Lists of hosts that are in a ConfigMap, and a PodGroup, as there are no nodes for the pods. One of these
+    # is made twice. A PodGroup of that name is in the way at first; ours goes with the suspension.
+    policy = {"schedulingPolicy": {"gang": {"minCount": 1}}}
+    taken = unowned("PodGroup", "large-0", policy) | {"apiVersion": "scheduling.k8s.io/v1beta1"}
     large = {"accelerator": "v5p", "topology": "8x8x8"}
-    kube.apply(job("large", ["true"], tpu=large, run={"launcher": "torchrun"}))
+    kube.apply(taken, job("large", ["true"], tpu=large, run={"launcher": "torchrun"}))
+    wait_for("the job with a taken PodGroup is blocked", lambda: blocked(kube, "large"))
+    kube.kubectl("delete", "podgroup", "large-0")
     pod = wait_for("the last pod of a large job", lambda: kube.find("pods", "tpu-operator.dev/host=127"))
     kube.kubectl("delete", "pod", "large-0-127", "--wait=false")
     uid = pod[0]["metadata"]["uid"]
     wait_for("another one in its place", lambda: uid_of(kube, "tpu-operator.dev/host=127") not in {None, uid})
+    kube.kubectl("patch", "tpujob", "large", "--type=merge", '--patch={"spec": {"suspend": true}}')
+    wait_for("the PodGroup is deleted", lambda: not kube.find("podgroups"))
     kube.kubectl("delete", "tpujob", "large")
 
     kube.apply(job("short", ["true"], ttlSecondsAfterFinished=0))

@@ -24,6 +24,8 @@ Key = tuple[str, str]
 Labels = dict[str, str]
 
 NAMES = {"pods": "Pod", "services": "Service", "nodes": "Node", "tpujobs": "TPUJob", "leases": "Lease"}
+SERVED = {*NAMES, "events"}
+"""What there is; PodGroups and Kueue are not."""
 FINISHED = {"Succeeded", "Failed"}
 LIST_KEYS: Mapping[str, tuple[str, ...]] = {"ports": ("port", "protocol"), "ownerReferences": ("uid",)}
 ATOMIC = {"selector"}
@@ -227,6 +229,8 @@ class Server:
         if request.path == "/version":
             return b"{}"
         target = parse(request.path)
+        if target.plural not in SERVED:
+            raise RefusalError(404, "NotFound", "the server could not find the requested resource")
         if request.method == "GET":
             return self._get(target).raw if target.name else self._list(target, request.query)
         body = json.loads(request.body)

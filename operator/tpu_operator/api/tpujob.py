@@ -321,7 +321,7 @@ class Scheduling(Model):
     gang: GangPolicy = Field(
         default=GangPolicy.AUTO,
         description="PodGroup lets the scheduler start all pods of a slice or none; None does not; "
-        "Auto uses PodGroups where the cluster serves them.",
+        "Auto does where the cluster serves PodGroups and no node pool is seen to be free for the slice.",
     )
     queue_name: ObjectName | None = Field(
         default=None, description="Kueue LocalQueue that admits the job; default: no queue."

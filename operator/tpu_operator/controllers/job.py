@@ -10,11 +10,12 @@ from tpu_operator.api import API_VERSION, TPUJob, TPUJobStatus
 from tpu_operator.core import job, names
 from tpu_operator.core.jobstatus import refused
 from tpu_operator.core.plan import Event, Plan
-from tpu_operator.core.snapshot import Custom, JobSnapshot, Pod, Service
+from tpu_operator.core.snapshot import Custom, JobSnapshot, Pod, PodGroup, Service
 from tpu_operator.engine.applier import Target
 from tpu_operator.engine.events import Regarding
 from tpu_operator.engine.informer import Informer
-from tpu_operator.engine.resources import PODS, SERVICES, TPUJOBS
+from tpu_operator.engine.optional import OptionalInformer
+from tpu_operator.engine.resources import POD_GROUPS, PODS, SERVICES, TPUJOBS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from tpu_operator.engine.client import ApiServer
     from tpu_operator.engine.informer import Key
     from tpu_operator.engine.queue import WorkQueue
+
+    Child = Pod | Service | PodGroup
 
 
 class JobController:
@@ -54,18 +57,24 @@ class JobController:
         self.services = Informer(
             api, SERVICES, Service, namespace=namespace, selector=names.LABEL_JOB, index=job_of
         )
+        self.pod_groups = OptionalInformer[PodGroup](
+            api, POD_GROUPS, PodGroup, namespace=namespace, selector=names.LABEL_JOB, index=job_of
+        )
         self._cluster = cluster
         self._pending: set[Key] = set()
         self.informers: Mapping[str, Informer[Any]] = {
             "TPUJob": self.jobs,
             "Pod": self.pods,
             "Service": self.services,
+            "PodGroup": self.pod_groups,
             "Node": cluster.nodes,
         }
         self._queue = queue
         self.jobs.listen(self._on_job)
         self.pods.listen(self._on_child)
         self.services.listen(self._on_child)
+        self.pod_groups.listen(self._on_child)
+        self.pod_groups.listen_served(self._on_served)
         cluster.follow(self.pods)
         cluster.listen(self._on_node)
 
@@ -80,8 +89,8 @@ class JobController:
             self._pending.discard(key)
         self._queue.add(key)
 
-    def _on_child(self, key: Key, *changed: Pod | Service | None) -> None:  # noqa: ARG002
-        """A pod or a Service has changed: a matter for the job that it belongs to, or has belonged to."""
+    def _on_child(self, key: Key, *changed: Child | None) -> None:  # noqa: ARG002
+        """A child has changed: a matter for the job that it belongs to, or has belonged to."""
         for owner in {job_of(item) for item in changed if item}:
             if owner is not None:
                 self._queue.add(owner)
@@ -92,6 +101,11 @@ class JobController:
         for key in keys | self._pending:
             if self.jobs.get(key):
                 self._queue.add(key)
+
+    def _on_served(self) -> None:
+        """The cluster serves a resource that it did not serve: a matter for all that waits for something."""
+        for key in self._pending:
+            self._queue.add(key)
 
     def target(self, key: Key) -> Target | None:
         """The job, or None when it is gone."""
@@ -131,13 +145,14 @@ class JobController:
             nodes=self._cluster.view(),
             refusal=refusal,
             pools=self._cluster.pools,
+            pod_groups=dict(self.pod_groups.of(key)) if self.pod_groups.served else None,
         )
         plan = job.plan(snapshot, now, self._settings)
         self._cluster.claim(key, () if refusal else plan.creates)
         return plan
 
 
-def job_of(item: Pod | Service) -> Key | None:
+def job_of(item: Child) -> Key | None:
     """Key of the job that an object says it belongs to."""
     name = item.metadata.labels.get(names.LABEL_JOB)
     return (item.metadata.namespace, name) if name else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import RuleAction, SuccessPolicy
 from tpu_operator.catalog import CatalogError
-from tpu_operator.core import failures, pending, restart, startup
+from tpu_operator.core import failures, gangscheduling, pending, restart, startup
 from tpu_operator.core.jobstatus import Draft, acknowledged, describe, refused
 from tpu_operator.core.jobview import JobView, observe
 from tpu_operator.core.missing import LEFT_TO_SCHEDULER, missing_pods, template_faults
@@ -100,7 +100,8 @@ def _suspend(view: JobView, draft: Draft) -> Plan | None:
     draft.suspend(active)
     if active:
         return draft.plan()
-    return draft.plan(deletes=deletes(view.stale, view.losses))
+    groups = gangscheduling.deletes(gangscheduling.mine(view))
+    return draft.plan(deletes=(*deletes(view.stale, view.losses), *groups))
 
 
 def _failure(view: JobView, draft: Draft) -> Plan | None:
@@ -199,12 +200,15 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
         return plan
     wait = restart.pause(draft.restarts, view.now)
     draft.requeue(wait or None)
-    held = view.surplus or view.strangers or wait
+    groups = gangscheduling.leftovers(view, factory)
+    grouping = gangscheduling.unserved(view) or gangscheduling.in_the_way(view, groups)
+    held = view.surplus or view.strangers or wait or grouping
     gangs = () if held else [gang for gang in view.gangs if not gang.stale]
     missing = missing_pods(view, factory, gangs)
     draft.progress(missing.conflicts, missing.overrides, _hold(view, factory))
-    creates += (*missing.lists, *missing.pods)
-    return draft.plan(applies=applies, deletes=deletes(view.stale, view.losses), creates=creates)
+    creates += (*missing.groups, *missing.lists, *missing.pods)
+    gone = (*deletes(view.stale, view.losses), *gangscheduling.deletes(groups))
+    return draft.plan(applies=applies, deletes=gone, creates=creates)
 
 
 def _renew(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:
@@ -246,6 +250,7 @@ def _hold(view: JobView, factory: PodFactory) -> pending.Hold | None:
     current = view.current
     return (
         pending.refused(view.snapshot.refusal)
+        or gangscheduling.unserved(view)
         or pending.foreign_pods(view.strangers)
         or pending.waiting_for_old(view.stale, view.now)
         or pending.not_started(current)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from tpu_operator.core import names, placement
+from tpu_operator.core import gangscheduling, names, placement
 from tpu_operator.core.objects.template import problem
 
 if TYPE_CHECKING:
@@ -28,12 +28,14 @@ class Missing:
 
     Attributes:
         lists: ConfigMaps that they refer to.
+        groups: PodGroups that they are scheduled with.
         pods: their manifests.
         conflicts: what stands against making them; there are no pods then.
         overrides: variables of ours that the user has set differently; the user's values stand.
     """
 
     lists: Sequence[Manifest] = ()
+    groups: Sequence[Manifest] = ()
     pods: Sequence[Manifest] = ()
     conflicts: list[str] = field(default_factory=list)
     overrides: list[str] = field(default_factory=list)
@@ -54,20 +56,23 @@ def missing_pods(view: JobView, factory: PodFactory, gangs: Sequence[Gang]) -> M
     lists: dict[str, Manifest] = {}
     overrides: set[str] = set()
     pools = _pools(view, factory, gangs)
+    groups = gangscheduling.choose(view, factory, gangs, pools)
     for gang in gangs:
         for member in gang.absent:
             if member.slice_index is None or member.host is None:
                 built = factory.head(gang.attempt)
             else:
-                pool = pools.get(member.slice_index, "")
-                built = factory.worker(member.slice_index, member.host, gang.attempt, pool)
+                index = member.slice_index
+                pool, group = pools.get(index, ""), groups.get(index, "")
+                built = factory.worker(index, member.host, gang.attempt, pool, group)
             if built.conflicts:
                 return Missing(conflicts=list(built.conflicts))
             pods.append(built.manifest)
             overrides.update(built.overrides)
             if built.lists:
                 lists.setdefault(built.lists["metadata"]["name"], built.lists)
-    return Missing(list(lists.values()), pods, [], sorted(overrides))
+    made = gangscheduling.absent(view, factory, groups)
+    return Missing(list(lists.values()), made, pods, [], sorted(overrides))
 
 
 def _pools(view: JobView, factory: PodFactory, gangs: Iterable[Gang]) -> Mapping[int, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from tpu_operator.api import BlockedReason
+from tpu_operator.api import BlockedReason, Placement
 from tpu_operator.core import names
 
 if TYPE_CHECKING:
@@ -182,7 +182,12 @@ def unschedulable(pods: Iterable[Pod], snapshot: JobSnapshot, demand: Demand) ->
     if not waiting:
         return None
     nodes = snapshot.nodes.by_name.values()
-    return _no_nodes(nodes, demand) or _in_use(snapshot, demand) or _unexplained(waiting)
+    return (
+        _no_nodes(nodes, demand)
+        or _in_use(snapshot, demand)
+        or _too_few(snapshot, demand)
+        or _unexplained(waiting)
+    )
 
 
 def _no_nodes(nodes: Iterable[Node], demand: Demand) -> Hold | None:
@@ -215,6 +220,25 @@ def _in_use(snapshot: JobSnapshot, demand: Demand) -> Hold | None:
         BlockedReason.CAPACITY_IN_USE,
         f"{free} of {len(suiting)} hosts of the kind are free, {demand.hosts} in one node pool are needed; "
         f"held are {'; '.join(shown[:SHOWN])}{more}",
+    )
+
+
+def _too_few(snapshot: JobSnapshot, demand: Demand) -> Hold | None:
+    """The node pool that comes nearest to having enough hosts, and what is wrong with the others."""
+    if snapshot.job.spec.scheduling.placement is Placement.SHARED:
+        return None
+    pools = snapshot.pools
+    fit = {pool: sum(map(demand.suits, pools.nodes(pool))) for pool in pools.of(demand.selector)}
+    if not fit or (most := max(fit.values())) >= demand.hosts:
+        return None
+    pool = next(name for name, count in fit.items() if count == most)
+    faults = [f"{n.metadata.name} {fault}" for n in pools.nodes(pool) if (fault := demand.fault(n))]
+    why = f": {', '.join(faults[:SHOWN])}" if faults else ""
+    more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+    return Hold(
+        BlockedReason.UNSCHEDULABLE,
+        f"a slice needs {demand.hosts} hosts of one node pool at the same time, and {pool}, the one with the "
+        f"most of them, has {most} that pods may use{why}{more}",
     )
 
 

@@ -54,13 +54,18 @@ class Demand:
 
     def suits(self, node: Node) -> bool:
         """Whether a pod could go to the node if nothing else were on it."""
-        return (
-            self.selector.items() <= node.metadata.labels.items()
-            and node.ready.status == "True"
-            and not node.spec.unschedulable
-            and node.chips >= self.chips
-            and all(_tolerated(taint, self.tolerations) for taint in node.spec.taints)
-        )
+        return self.selector.items() <= node.metadata.labels.items() and not self.fault(node)
+
+    def fault(self, node: Node) -> str:
+        """What keeps pods off a node of the kind, as the rest of a sentence; empty if nothing does."""
+        if node.ready.status != "True":
+            return "is not ready"
+        if node.spec.unschedulable:
+            return "is cordoned"
+        if node.chips < self.chips:
+            return f"offers {node.chips} chips of {self.chips}"
+        taint = next((t for t in node.spec.taints if not _tolerated(t, self.tolerations)), None)
+        return f"has the taint {taint.key}" if taint else ""
 
 
 class Pools:

@@ -133,10 +133,17 @@ class NodeSelector(View, frozen=True):
     pool: str = msgspec.field(default="", name=names.NODE_POOL)
 
 
+class SchedulingGroup(View, frozen=True):
+    """The group with which the scheduler places a pod."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(View, frozen=True):
     """The part of PodSpec that decisions read."""
 
     node_name: str = ""
+    scheduling_group: SchedulingGroup = SchedulingGroup()
     node_selector: NodeSelector = NodeSelector()
     containers: list[Container] = msgspec.field(default_factory=list)
 
@@ -271,6 +278,32 @@ class Service(View, frozen=True):
     spec: ServiceSpec = ServiceSpec()
 
 
+class GangPolicy(View, frozen=True):
+    """How many pods of a group have to find nodes at the same time."""
+
+    min_count: int = 0
+
+
+class SchedulingPolicy(View, frozen=True):
+    """How the pods of a group are scheduled."""
+
+    gang: GangPolicy = GangPolicy()
+
+
+class PodGroupSpec(View, frozen=True):
+    """The part of PodGroupSpec that we set."""
+
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    priority_class_name: str = ""
+
+
+class PodGroup(View, frozen=True):
+    """A PodGroup of ours."""
+
+    metadata: Metadata
+    spec: PodGroupSpec = PodGroupSpec()
+
+
 class Taint(View, frozen=True):
     """What keeps pods off a node."""
 
@@ -353,6 +386,7 @@ class JobSnapshot:
         nodes: the nodes.
         pools: node pools and who holds them.
         refusal: what the API server said when it last refused to create a child, empty when it did not.
+        pod_groups: PodGroups with the job's label, by name; None where the cluster serves no PodGroups.
     """
 
     job: TPUJob
@@ -361,3 +395,4 @@ class JobSnapshot:
     nodes: Nodes = field(default_factory=Nodes)
     refusal: str = ""
     pools: Pools = field(default_factory=Pools)
+    pod_groups: Mapping[str, PodGroup] | None = None

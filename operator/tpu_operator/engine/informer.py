@@ -216,8 +216,8 @@ class Informer(Generic[T]):
         while True:
             self._stood = False
             try:
-                if not self._version:
-                    await self._list()
+                if not self._version and not await self._read():
+                    continue
                 await self._watch()
                 delay = BACKOFF[0]
             except SURVIVED as error:
@@ -237,6 +237,16 @@ class Informer(Generic[T]):
         log.warning("%s: watch failed, going on in %.1f s: %r", self.resource.plural, pause, error)
         await asyncio.sleep(pause)
 
+    async def _read(self) -> bool:
+        """Read everything; whether there is something to watch now."""
+        await self._list()
+        self._be_fresh()
+        return True
+
+    def _be_fresh(self) -> None:
+        self.synced.set()
+        self._fresh.set()
+
     async def _list(self) -> None:
         """Read everything, and find out what has gone since."""
         found: dict[Key, T] = {}
@@ -253,8 +263,6 @@ class Informer(Generic[T]):
         self._replace(found)
         self._version = page.metadata.resource_version
         self._see(self._version)
-        self.synced.set()
-        self._fresh.set()
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
         """An object; one that cannot be read must not cost us all the others."""

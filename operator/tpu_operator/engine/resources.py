@@ -39,6 +39,7 @@ NODES: Final = Resource("", "v1", "nodes", "Node")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
 TPUJOBS: Final = Resource(GROUP, VERSION, "tpujobs", "TPUJob")
+POD_GROUPS: Final = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
 
-BY_KIND: Final = {resource.kind: resource for resource in (PODS, SERVICES, CONFIG_MAPS, TPUJOBS)}
+BY_KIND: Final = {resource.kind: resource for resource in (PODS, SERVICES, CONFIG_MAPS, POD_GROUPS, TPUJOBS)}
 """Kinds that plans may name."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import NOW, RUNNING, STARTING, World, decode_pod, job, node_pool, stamp
+from tests.builders import NOW, RUNNING, STARTING, World, decode_pod, job, node, node_pool, stamp
 from tpu_operator.api import BlockedReason
 from tpu_operator.core import pending
 from tpu_operator.core.placement import Demand
@@ -170,12 +170,26 @@ class TestScheduling:
 
     def test_the_scheduler_is_quoted(self) -> None:
         pods = [pod(**STARTING), pod("train-0-1", **UNSCHEDULABLE), pod("train-0-2", **UNSCHEDULABLE)]
-        told = hold(pods, node_pool("a", unschedulable=True))
+        told = hold(pods, node_pool("a"))
         assert told is not None
         assert told.reason == "Unschedulable"
         assert told.message == (
             "2 pods wait for nodes; the scheduler says of train-0-1: 0/9 nodes are available"
         )
+
+    def test_the_pool_that_has_nearly_enough_hosts(self) -> None:
+        nodes = node_pool("a", chips="0") | node_pool("b")
+        nodes["b-1"] = node("b-1", "b", unschedulable=True)
+        nodes["b-3"] = node("b-3", "b", taints=[{"key": "broken", "effect": "NoSchedule"}])
+        told = hold([pod(**UNSCHEDULABLE)], nodes)
+        assert told == pending.Hold(
+            BlockedReason.UNSCHEDULABLE,
+            "a slice needs 4 hosts of one node pool at the same time, and b, the one with the most of them, "
+            "has 2 that pods may use: b-1 is cordoned, b-3 has the taint broken",
+        )
+        told = hold([pod(**UNSCHEDULABLE)], node_pool("c", ready="Unknown"))
+        assert told is not None
+        assert told.message.endswith("c-0 is not ready, c-1 is not ready, c-2 is not ready and 1 more")
 
     def test_who_holds_the_node_pools(self) -> None:
         nodes = node_pool("a") | node_pool("b") | node_pool("c", ready="Unknown")

@@ -87,14 +87,14 @@ def test_client_rates_are_the_components_own_unless_given(rate: int | None, coun
     assert sum(flag.startswith("--kube-api-") for flag in flags) == count
 
 
-def test_gang_scheduling_is_on_for_server_and_scheduler() -> None:
+def test_gang_scheduling_is_on_for_all_that_have_a_part_in_it() -> None:
     record = Record(Shape(), "10.202.0.1", "10.202.0.2")
     bins = dict.fromkeys(
         ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"), Path("/bin/true")
     )
     components = controlplane.components(Layout("dev", Path("/a")), record, bins)
     gated = {each.name for each in components if "--feature-gates=GenericWorkload=true" in each.argv}
-    assert gated == {"kube-apiserver", "kube-scheduler"}
+    assert gated == {"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 
 
 def test_kind_has_as_many_tpu_hosts() -> None:

@@ -63,9 +63,17 @@ class PodFactory:
     gang: GangSpec
     settings: PodSettings
 
-    def worker(self, slice_index: int, host: int, attempt: int, pool: str = "") -> BuiltPod:
-        """The pod of one host, in a certain node pool, or wherever the scheduler puts its slice."""
-        built = self._worker(slice_index, host, attempt, pool)
+    def worker(self, slice_index: int, host: int, attempt: int, pool: str = "", group: str = "") -> BuiltPod:
+        """The pod of one host.
+
+        Args:
+            slice_index: its slice.
+            host: its host in the slice.
+            attempt: the attempt it is made for.
+            pool: its node pool; empty to leave that to the scheduler.
+            group: the PodGroup that it is scheduled with; empty for none.
+        """
+        built = self._worker(slice_index, host, attempt, pool, group)
         if not hostlists.too_long(built.manifest):
             return built
         job = self.job.metadata.name
@@ -74,14 +82,15 @@ class PodFactory:
         hostlists.refer(built.manifest, name)
         return replace(built, lists=lists)
 
-    def _worker(self, slice_index: int, host: int, attempt: int, pool: str) -> BuiltPod:
+    def _worker(self, slice_index: int, host: int, attempt: int, pool: str, group: str) -> BuiltPod:
         name = names.worker_name(self.job.metadata.name, slice_index, host)
         labels = self._labels(names.WORKER, attempt) | {
             names.LABEL_SLICE: str(slice_index),
             names.LABEL_HOST: str(host),
             names.LABEL_SLICE_ID: self._slice_id(slice_index),
         }
-        base = self._pod(name, labels, self._worker_spec(slice_index, pool))
+        grouped = {"schedulingGroup": {"podGroupName": group}} if group else {}
+        base = self._pod(name, labels, self._worker_spec(slice_index, pool) | grouped)
         pod = merge(base, _template(self.job.spec.template))
         place = Place(slice_index, host, attempt)
         _add_dns(pod["spec"])
@@ -179,6 +188,12 @@ class PodFactory:
     def exclusive(self) -> bool:
         """Whether each slice needs a node pool of its own."""
         return self.job.spec.scheduling.placement == "Exclusive" and self.gang.shape.hosts > 1
+
+    @property
+    def priority_class(self) -> str:
+        """PriorityClass of the workers, empty for the cluster's default."""
+        chosen = _template(self.job.spec.template).get("spec", {}).get("priorityClassName")
+        return str(chosen or self.job.spec.scheduling.priority_class_name or "")
 
     @property
     def chooses_pools(self) -> bool:

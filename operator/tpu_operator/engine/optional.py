@@ -1,0 +1,59 @@
+"""Informers of resources that a cluster need not serve."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from tpu_operator.engine.client import ApiError
+from tpu_operator.engine.informer import Informer, T
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOT_FOUND: Final = 404
+ASK_AGAIN: Final = 30.0
+"""Seconds after which a resource that is not served is asked for again."""
+
+
+class OptionalInformer(Informer[T]):
+    """Objects of a resource while the cluster serves it, and none while it does not.
+
+    That a resource is not served is no failure. Its CRD may come, and go, while the operator runs.
+
+    Attributes:
+        served: whether the cluster serves the resource, as far as is known.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.served = False
+        self._on_served: list[Callable[[], None]] = []
+
+    def listen_served(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the cluster begins to serve the resource, or ceases to."""
+        self._on_served.append(listener)
+
+    async def _read(self) -> bool:
+        try:
+            await self._list()
+        except ApiError as error:
+            if error.status != NOT_FOUND:
+                raise
+            self._hear()
+            self._replace({})
+        else:
+            self._set_served(True)
+            self._be_fresh()
+            return True
+        self._set_served(False)
+        self._be_fresh()
+        await asyncio.sleep(ASK_AGAIN * random.uniform(1.0, 1.5))  # noqa: S311
+        return False
+
+    def _set_served(self, served: bool) -> None:
+        if served != self.served:
+            self.served = served
+            for listener in self._on_served:
+                listener()

@@ -1,0 +1,133 @@
+"""PodGroups and the real scheduler: all pods of a slice find nodes, or none of them is bound."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hack.devcluster import fake
+from tests.cluster.operator.jobs import attempts, uids
+from tests.kube import NODE, POD_GROUP, TPUJOB, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.operator.jobs import Jobs
+    from tests.kube import Kube, Object
+
+pytestmark = pytest.mark.usefixtures("operator")
+V5P: Object = {"accelerator": "v5p", "topology": "2x2x4"}
+"""A shape that no other node of the cluster has: 4 hosts of 4 chips."""
+POOL = [f"gang-{index}" for index in range(4)]
+CORDON: Object = {"spec": {"unschedulable": True}}
+UNCORDON: Object = {"spec": {"unschedulable": None}}
+
+
+@pytest.fixture
+def pool(kube: Kube) -> Iterator[None]:
+    """A node pool of four hosts, one of them cordoned."""
+    for name in POOL:
+        made = copy.deepcopy(fake.node(0))
+        labels = {
+            "kubernetes.io/hostname": name,
+            "cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice",
+            "cloud.google.com/gke-tpu-topology": "2x2x4",
+            "cloud.google.com/gke-nodepool": "gang",
+        }
+        made["metadata"] |= {"name": name, "labels": made["metadata"]["labels"] | labels}
+        kube.create(NODE, made)
+        taints = {"spec": {"taints": made["spec"]["taints"]}}
+        kube.patch(NODE, name, "", taints | (CORDON if name == POOL[-1] else {}))
+    yield
+    for name in POOL:
+        kube.delete(NODE, name)
+
+
+@pytest.fixture
+def hosts(jobs: Jobs, pool: None) -> Iterator[Hosts]:
+    """The hosts of that pool; no pod of the test is left on them."""
+    yield Hosts(jobs)
+    jobs.kube.patch(NODE, POOL[-1], "", UNCORDON)
+
+
+class Hosts:
+    """What is on the hosts of the test's pool."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self.jobs, self.kube = jobs, jobs.kube
+
+    def bound(self) -> dict[str, str]:
+        """Nodes of the pods that have one."""
+        found = self.jobs.pods().items()
+        return {name: node for name, pod in found if (node := pod["spec"].get("nodeName"))}
+
+    def group(self) -> Object | None:
+        return self.kube.get(POD_GROUP, "train-0", self.jobs.namespace)
+
+    def tried(self) -> str:
+        """What the scheduler says of the group; empty before it has tried."""
+        conditions = (self.group() or {}).get("status", {}).get("conditions", ())
+        return next((c["message"] for c in conditions if c["status"] == "False"), "")
+
+    def uncordon(self) -> None:
+        self.kube.patch(NODE, POOL[-1], "", UNCORDON)
+
+
+def test_with_three_free_hosts_of_four_no_pod_is_bound(hosts: Hosts, jobs: Jobs) -> None:
+    jobs.create(tpu=V5P)
+    assert "minCount (4) cannot be satisfied" in wait_for(hosts.tried, "the scheduler to try")
+    assert jobs.blocked("Unschedulable") == (
+        "a slice needs 4 hosts of one node pool at the same time, and gang, the one with the most of them, "
+        "has 3 that pods may use: gang-3 is cordoned"
+    )
+    assert hosts.bound() == {}
+    hosts.uncordon()
+    jobs.reaches("Running")
+    assert sorted(hosts.bound().values()) == POOL
+    assert "pending" not in jobs.status()
+
+
+def test_without_a_gang_three_are(hosts: Hosts, jobs: Jobs) -> None:
+    jobs.create(tpu=V5P, scheduling={"gang": "None"})
+    wait_for(lambda: len(hosts.bound()) == 3, "three pods to hold nodes for nothing")
+    assert hosts.group() is None
+
+
+def test_a_restart_in_a_free_pool_needs_no_group_any_more(hosts: Hosts, jobs: Jobs) -> None:
+    jobs.create(tpu=V5P)
+    wait_for(hosts.tried, "the scheduler to try")
+    hosts.uncordon()
+    jobs.reaches("Running")
+    jobs.end_pod("train-0-1", 1)
+    jobs.reaches("Running", restarts=1)
+    wait_for(lambda: hosts.group() is None, "the PodGroup that nobody is in to go")
+
+
+def test_a_group_outlives_restarts_and_goes_with_suspension_and_with_the_job(
+    hosts: Hosts, jobs: Jobs, kube: Kube
+) -> None:
+    hosts.uncordon()
+    jobs.create(tpu=V5P, scheduling={"gang": "PodGroup"})
+    jobs.reaches("Running")
+    before, old = hosts.group(), uids(jobs.pods())
+    assert before is not None
+    jobs.end_pod("train-0-1", 1)
+    jobs.reaches("Running", restarts=1)
+    assert attempts(jobs.pods()) == {"1"}
+    assert not old & uids(jobs.pods())
+    assert uid(hosts.group()) == uid(before)
+
+    kube.patch(TPUJOB, "train", jobs.namespace, {"spec": {"suspend": True}})
+    jobs.reaches("Suspended")
+    wait_for(lambda: hosts.group() is None, "the PodGroup of a suspended job to go")
+    kube.patch(TPUJOB, "train", jobs.namespace, {"spec": {"suspend": False}})
+    jobs.reaches("Running")
+    assert uid(hosts.group()) not in {"", uid(before)}
+    kube.delete(TPUJOB, "train", jobs.namespace)
+    wait_for(lambda: not jobs.pods() and hosts.group() is None, "pods and PodGroup to go with the job")
+
+
+def uid(found: Any) -> str:
+    return str(found["metadata"]["uid"]) if found else ""

@@ -16,9 +16,9 @@ from urllib.request import getproxies
 import aiohttp
 import msgspec
 from kubernetes.aio import client as kubernetes_client
-from kubernetes.aio import config as kubernetes_config
 
 from tpu_operator.core.names import FIELD_MANAGER
+from tpu_operator.engine import credentials
 from tpu_operator.engine.metrics import API_REQUESTS
 
 if TYPE_CHECKING:
@@ -144,12 +144,13 @@ class ApiServer:
 
     @classmethod
     async def connect(cls) -> ApiServer:
-        """Connect as the environment says: the pod's service account, or else the kubeconfig."""
+        """Connect as the environment says: the pod's service account, or else the kubeconfig.
+
+        Raises:
+            CredentialsError: there is neither.
+        """
         configuration = kubernetes_client.Configuration()
-        try:
-            kubernetes_config.load_incluster_config(client_configuration=configuration)
-        except kubernetes_config.ConfigException:
-            await kubernetes_config.load_kube_config(client_configuration=configuration)
+        await credentials.load(configuration)
         configure(configuration)
         api = kubernetes_client.ApiClient(configuration)
         api.user_agent = FIELD_MANAGER
@@ -310,7 +311,10 @@ class ApiServer:
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         headers = {"Content-Type": content_type, "Accept": JSON, "User-Agent": self._api.user_agent}
-        await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        try:
+            await self._api.update_params_for_auth(headers, [], [credentials.TOKEN], path, method, body)
+        except Exception as error:  # whatever the library meets in token files and plugins
+            raise ApiError(0, "Credentials", f"{method} {path}: {error!r}") from error
         url = f"{self._api.configuration.host}{path}"
         if query:
             url += "?" + urlencode(query)

@@ -17,6 +17,7 @@ import kopf
 
 from tpu_operator.engine import metrics
 from tpu_operator.engine.client import ApiServer
+from tpu_operator.engine.credentials import CredentialsError
 from tpu_operator.runner import Runner
 
 if TYPE_CHECKING:
@@ -76,8 +77,15 @@ class App:
 
     async def run(self) -> int:
         """Run until told to stop, or until something is wrong; the exit code."""
+        try:
+            api = await ApiServer.connect()
+        except CredentialsError as error:
+            # Before kopf, which would say it in a hundred lines.
+            log.error("not started: %s", error)  # noqa: TRY400
+            return 1
         await kopf.operator(
             registry=self._registry(),
+            memo=api,
             standalone=True,
             clusterwide=not self._settings.namespaces,
             namespaces=self._settings.namespaces,
@@ -90,19 +98,19 @@ class App:
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
-        kopf.on.startup(registry=registry)(self._start)
+        kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(self._start)
         kopf.on.cleanup(registry=registry)(self._clean_up)
         kopf.on.probe(registry=registry, id="watches", errors=kopf.ErrorsMode.PERMANENT)(self._probe)
         kopf.on.login(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(kopf.login_with_service_account)
         kopf.on.login(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(kopf.login_with_kubeconfig)
         return registry
 
-    async def _start(self, settings: kopf.OperatorSettings, **_: Any) -> None:
+    async def _start(self, settings: kopf.OperatorSettings, memo: ApiServer, **_: Any) -> None:
         settings.peering.standalone = True
         settings.scanning.disabled = True
         settings.posting.enabled = False
         settings.networking.error_backoffs = _Endless()
-        self._runner = Runner(self._settings, await ApiServer.connect())
+        self._runner = Runner(self._settings, memo)
         self._task = asyncio.create_task(self._work(self._runner))
         self._task.add_done_callback(self._ended)
 

@@ -82,7 +82,7 @@ class Runner:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        collector = JobMetrics(self._jobs, self._spent, self._elector.held)
+        collector = JobMetrics(self._jobs, self._spent, self._elector.held, self._clock)
         REGISTRY.register(collector)
         try:
             await self._run()
@@ -94,7 +94,7 @@ class Runner:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(metrics.measure_loop_lag())
+            group.create_task(metrics.LoopLag().measure())
             for informer in self.informers:
                 group.create_task(informer.run())
             group.create_task(self._lead())
@@ -125,6 +125,13 @@ class Runner:
         """Reconcile, from a copy that is newer than what the last leader has written."""
         await asyncio.gather(*(informer.refresh() for informer in self.informers))
         applier = Applier(self._api, self._recorder)
+        self._spent.start(self._jobs())
+        try:
+            await self._reconcile(applier)
+        finally:
+            self._spent.stop()
+
+    async def _reconcile(self, applier: Applier) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run())
             for controller, queue in self._controllers:

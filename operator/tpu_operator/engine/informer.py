@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 
 from tpu_operator.engine.client import ApiError, decode
-from tpu_operator.engine.metrics import WATCH_AGE
+from tpu_operator.engine.metrics import LISTENER_ERRORS, WATCH_AGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -394,4 +394,9 @@ class Informer(Generic[T]):
 
     def _notify(self, key: Key, old: T | None, new: T | None) -> None:
         for listener in self._listeners:
-            listener(key, old, new)
+            try:
+                listener(key, old, new)
+            except Exception:
+                # Of one object; the copy, and all that hear of others, have to go on.
+                LISTENER_ERRORS.labels(self.resource.plural).inc()
+                log.exception("%s %s/%s: a listener failed", self.resource.plural, *key)

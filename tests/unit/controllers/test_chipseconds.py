@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.builders import NOW
 from tpu_operator.controllers.chipseconds import ChipSeconds
@@ -25,6 +26,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         self.accounts = ChipSeconds(lambda: NOW + timedelta(seconds=self.seconds))
+        self.accounts.start([])
 
     def spent(self) -> dict[str, float]:
         return {state: seconds for _, state, seconds in self.accounts.totals()}
@@ -34,7 +36,7 @@ class Ledger:
         self.accounts.update(KEY, job(uid, slices=slices, **status))
 
 
-def job(uid: str = "u", topology: str = "4x4", **status: Any) -> Custom:
+def job(uid: str = "u", topology: Any = "4x4", **status: Any) -> Custom:
     """A job of slices with 16 chips."""
     wire = {
         "metadata": {"name": "train", "namespace": "default", "uid": uid},
@@ -98,9 +100,43 @@ def test_a_clock_that_goes_back() -> None:
     assert ledger.spent() == {"running": 32}
 
 
-def test_a_shape_that_the_catalog_does_not_know() -> None:
+def test_the_last_value_of_a_job_that_is_over_can_be_had_for_an_hour() -> None:
     ledger = Ledger()
-    ledger.accounts.update(KEY, job(topology="nonsense", slices=[{"index": 0, "state": "Running"}]))
+    ledger.see("Running")
+    ledger.seconds = 1
+    ledger.see("Succeeded", completionTime="2026-11-30T12:00:01Z")
+    ledger.seconds = 3601
+    ledger.see("Succeeded", completionTime="2026-11-30T12:00:01Z")
+    assert ledger.spent() == {"running": 16}
+    ledger.seconds = 3602
+    assert ledger.spent() == {}
+
+
+def test_jobs_that_were_over_already_have_no_account() -> None:
+    ledger = Ledger()
+    ledger.see("Succeeded", completionTime="2026-11-30T12:00:01Z")
+    assert not ledger.accounts._accounts
+
+
+def test_each_leader_counts_its_own_time() -> None:
+    """What another leader has counted meanwhile must not be counted again."""
+    ledger = Ledger()
+    ledger.see("Running")
+    ledger.seconds = 10
+    ledger.accounts.stop()
+    ledger.seconds = 100
+    ledger.see("Running")
+    assert ledger.spent() == {}
+    ledger.accounts.start([job(slices=[{"index": 0, "state": "Running"}])])
+    assert ledger.spent() == {"running": 0}
+    ledger.seconds = 101
+    assert ledger.spent() == {"running": 16}
+
+
+@pytest.mark.parametrize("topology", ["nonsense", None, 4, {}, []])
+def test_a_shape_that_the_catalog_does_not_know(topology: Any) -> None:
+    ledger = Ledger()
+    ledger.accounts.update(KEY, job(topology=topology, slices=[{"index": 0, "state": "Running"}]))
     ledger.seconds = 1
     assert ledger.spent() == {"running": 0}
 
@@ -116,3 +152,30 @@ def test_only_the_leader_reports_it(leads: bool) -> None:
     assert [(s.name, s.labels, s.value) for s in samples] == (
         [("tpu_operator_job_chip_seconds_total", labels, 16)] if leads else []
     )
+
+
+ODD = [
+    {"pending": {"since": "yesterday"}},
+    {"pending": {"since": 7}},
+    {"pending": {"since": "2026-11-30T12:00:00"}},
+    {"pending": []},
+    {"restarts": {"byCause": {"UserError": "many"}}},
+    {"restarts": None},
+    {"slices": [None]},
+    {"slices": 4},
+    {"slices": [{"state": []}]},
+]
+
+
+@pytest.mark.parametrize("status", ODD, ids=str)
+def test_a_status_that_makes_no_sense_takes_no_other_jobs_metrics_with_it(status: dict[str, Any]) -> None:
+    good = {"phase": "Running", "restarts": {"byCause": {"UserError": 2}}, "slices": [{"state": "Running"}]}
+    pending = {"since": "2026-11-30T11:59:00Z", "reason": "CapacityInUse"}
+    jobs = [job("odd", **status), job("good", **good, pending=pending)]
+    registry = CollectorRegistry()
+    registry.register(JobMetrics(lambda: jobs, Ledger().accounts, lambda: True, lambda: NOW))
+    text = generate_latest(registry).decode()
+    assert 'tpu_operator_job_phase{name="train",namespace="default",phase="Running"} 1.0' in text
+    assert 'cause="UserError",name="train",namespace="default"} 2.0' in text
+    assert 'reason="CapacityInUse"} 60.0' in text
+    assert 'tpu_operator_slice_chips{state="Running"} 16.0' in text

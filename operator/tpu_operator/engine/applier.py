@@ -29,7 +29,7 @@ IN_FLIGHT: Final = 64
 """Children that are written at a time, over all objects."""
 IN_FLIGHT_OF_NAMESPACE: Final = 48
 """The same in one namespace: what hangs there, such as an admission webhook, leaves room for others."""
-IN_FLIGHT_OF_ONE: Final = 32
+IN_FLIGHT_OF_ONE: Final = 24
 """The same of one object, so that a large gang leaves room for others."""
 SLOW_START: Final = 8
 """Writes for one object go out in groups of 1, 2, 4 and 8 before all the rest: most errors meet them all."""

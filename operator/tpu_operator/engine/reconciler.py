@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE: Final = 5.0
 """Seconds to wait for our own writes to come back on the watch before going on without them."""
-QUIET: Final = 0.5
+QUIET: Final = 2.0
 """Seconds without progress after which a status that tells of nothing else is written."""
 LONGEST_HOLD: Final = 10.0
 """Seconds after which it is written while things still move."""

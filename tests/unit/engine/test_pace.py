@@ -98,7 +98,7 @@ def test_progress_is_written_once_it_has_come_to_rest() -> None:
 
     kind = play(Kind(decision), poke(every=0.1, until=3.0))
     (when, ready), *_ = kind.statuses
-    assert when == pytest.approx(2.5, abs=0.11)
+    assert when == pytest.approx(4.0, abs=0.11)
     assert ready == 20
 
 
@@ -108,23 +108,23 @@ def test_progress_without_an_end_is_written_every_ten_seconds() -> None:
 
 
 def test_pods_that_are_being_made_are_progress() -> None:
-    """Making them took two seconds; the next second belongs to what becomes of them."""
+    """Making them took two seconds; the next two belong to what becomes of them."""
 
     def decision(now: float) -> Plan:
         creates = ({"kind": "Pod"},) if now == 0 else ()
         return Plan(status={"at": now}, progress="Pending", creates=creates)
 
     kind = play(Kind(decision, writing=2.0), poke(every=0.1, until=0.2))
-    assert round(kind.statuses[0][0], 1) == 2.5
+    assert round(kind.statuses[0][0], 1) == 4.0
 
 
 def test_making_them_takes_nothing_from_the_time_for_what_becomes_of_them() -> None:
     def decision(now: float) -> Plan:
         creates = ({"kind": "Pod"},) if now == 0 else ()
-        return Plan(status={"at": now}, progress=f"Starting {min(now, 19.0)}", creates=creates)
+        return Plan(status={"at": now}, progress=f"Starting {min(now, 17.0)}", creates=creates)
 
     kind = play(Kind(decision, writing=11.0), poke(every=0.1, until=25.0))
-    assert [round(at, 1) for at, _ in kind.statuses][:1] == [19.5]
+    assert [round(at, 1) for at, _ in kind.statuses][:1] == [19.0]
 
 
 def test_news_do_not_wait() -> None:

@@ -151,7 +151,7 @@ class World:
 
     def snapshot(self) -> JobSnapshot:
         """What the controller would show to a decision."""
-        nodes = Nodes(dict(self.nodes), self.nodes_version)
+        nodes = Nodes(dict(self.nodes), self.nodes_version, heard=self.now)
         pools = pools_of(self.nodes.values(), [*self.pods.values(), *self.others])
         groups = None if self.pod_groups is None else dict(self.pod_groups)
         return JobSnapshot(self.job, dict(self.pods), dict(self.services), nodes, self.refusal, pools, groups)

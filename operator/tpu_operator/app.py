@@ -115,7 +115,7 @@ class App:
         self._task.add_done_callback(self._ended)
 
     async def _work(self, runner: Runner) -> None:
-        server = await metrics.serve(self._settings.metrics_port, runner.synced)
+        server = await metrics.serve(self._settings.metrics_port, runner.unready)
         try:
             await runner.run()
         finally:

@@ -75,6 +75,18 @@ class Runner:
         """Whether every informer has a first copy."""
         return all(informer.synced.is_set() for informer in self.informers)
 
+    def unready(self) -> str:
+        """Why this replica could not take over now; empty if it could.
+
+        An old copy is no copy: a rollout must not go on to the next replica while this one cannot read. That
+        is for readiness alone, which restarts nobody: a leader that waits for its server is as it should be.
+        """
+        if not self.synced():
+            return "not synced"
+        limit = self._settings.silent_after
+        old = next((i for i in self.informers if i.age() > limit), None)
+        return f"nothing heard of {old.resource.plural} for {old.age():.0f} s" if old else ""
+
     def silent(self) -> str:
         """The resource whose watch has been silent for too long, or empty."""
         limit = self._settings.silent_after

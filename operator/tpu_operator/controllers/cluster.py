@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tpu_operator.core import names
@@ -13,6 +14,7 @@ from tpu_operator.engine.resources import NODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from datetime import datetime
 
     from tpu_operator.core.plan import Manifest
     from tpu_operator.core.snapshot import Pod
@@ -46,9 +48,10 @@ class ClusterState:
         """Keep track of where pods are."""
         pods.listen(self._on_pod)
 
-    def view(self) -> Nodes:
+    def view(self, now: datetime) -> Nodes:
         """The nodes as decisions see them."""
-        return Nodes(self.nodes.of(EVERY), self.nodes.seen, self._node_lost_after)
+        heard = now - timedelta(seconds=self.nodes.age())
+        return Nodes(self.nodes.of(EVERY), self.nodes.seen, self._node_lost_after, heard)
 
     def claim(self, job: Key, creates: Iterable[Manifest]) -> None:
         """Hold node pools for the pods that a job is about to get, until it is decided about again."""

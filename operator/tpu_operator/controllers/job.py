@@ -142,7 +142,7 @@ class JobController:
             job=decoded,
             pods=dict(self.pods.of(key)),
             services=dict(self.services.of(key)),
-            nodes=self._cluster.view(),
+            nodes=self._cluster.view(now),
             refusal=refusal,
             pools=self._cluster.pools,
             pod_groups=dict(self.pod_groups.of(key)) if self.pod_groups.served else None,

@@ -22,6 +22,9 @@ UNHEARD: Final = timedelta(seconds=60)
 """How long before its Ready condition says Unknown a node was last heard of: Kubernetes waits for 50 s
 (`--node-monitor-grace-period`), and kubelets report every 10 s."""
 LOOK_AGAIN: Final = 5.0
+SETTLED: Final = timedelta(seconds=30)
+"""How much newer than a pod's binding the news of nodes must be for its node to be among them: by far more
+than a watch lags behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +48,13 @@ class Nodes:
         by_name: the nodes.
         version: resource version that the copy of them has reached; -1 while there is none.
         lost_after: seconds for which a node may be out of touch.
+        heard: when the server last said something about nodes; None if it never did.
     """
 
     by_name: Mapping[str, Node] = field(default_factory=dict)
     version: int = -1
     lost_after: float = 60.0
+    heard: datetime | None = None
 
     def of(self, pod: Pod) -> Node | None:
         """The node that a pod is on, as far as it is known."""
@@ -81,10 +86,13 @@ class Nodes:
     def _knows_all_of(self, pod: Pod) -> bool:
         """Whether the copy of the nodes is so new that the pod's node must be in it.
 
-        A cluster may keep pods and nodes apart, each with versions of its own; the answer is then no, and
-        such pods are left to Kubernetes' own collector.
+        By versions, and by time: a cluster may keep pods and nodes apart (`--etcd-servers-overrides`), each
+        with versions of its own, which say nothing then. Where those of nodes are the smaller, the answer is
+        always no, and such pods are left to Kubernetes' own collector.
         """
-        return int(pod.metadata.resource_version) <= self.version
+        bound = pod.bound_since
+        settled = self.heard is not None and (bound is None or bound + SETTLED <= self.heard)
+        return settled and int(pod.metadata.resource_version) <= self.version
 
 
 def _last_sign(node: Node) -> datetime | None:

@@ -247,6 +247,13 @@ class Pod(View, frozen=True):
         condition = self.condition("Ready")
         return condition is not None and condition.status == "True"
 
+    @property
+    def bound_since(self) -> datetime | None:
+        """When it was bound to its node, or at least made; None if that is not known."""
+        scheduled = self.condition("PodScheduled")
+        time = scheduled.last_transition_time if scheduled and scheduled.status == "True" else None
+        return time or self.metadata.creation_timestamp
+
     def condition(self, kind: str) -> PodCondition | None:
         """The condition of that type, or None."""
         for condition in self.status.conditions:

@@ -358,7 +358,8 @@ class Informer(Generic[T]):
         self._see(version)
 
     def _see(self, version: str) -> None:
-        # Since Kubernetes 1.35 (KEP-5504) the versions of one resource may be compared as numbers.
+        # That versions of one resource compare as numbers is promised since Kubernetes 1.35 (KEP-5504).
+        # Before, they are etcd's revisions, which the server's own watch cache compares in the same way.
         if version.isdecimal():
             self.seen = max(self.seen, int(version))
 

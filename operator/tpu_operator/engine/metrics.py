@@ -110,20 +110,20 @@ class _Collected(CollectorRegistry):
         return iter(self._families)
 
 
-async def serve(port: int, ready: Callable[[], bool]) -> web.AppRunner:
+async def serve(port: int, unready: Callable[[], str]) -> web.AppRunner:
     """Serve `/metrics` and `/readyz` on all addresses; the caller cleans the runner up.
 
     Args:
         port: where.
-        ready: whether this replica could take over now.
+        unready: why this replica could not take over now; empty if it could.
     """
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=await render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def readyz(_: web.Request) -> web.Response:
-        is_ready = ready()
-        return web.Response(status=200 if is_ready else 503, text="ok\n" if is_ready else "not synced\n")
+        why = unready()
+        return web.Response(status=503 if why else 200, text=f"{why or 'ok'}\n")
 
     app = web.Application()
     app.add_routes([web.get("/metrics", metrics), web.get("/readyz", readyz)])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders import NOW, RUNNING, World, decode_pod, job, node, node_pool, report, terminated
-from tpu_operator.core.nodes import Nodes
+from tpu_operator.core.nodes import SETTLED, Nodes
 
 SINCE = NOW - timedelta(seconds=60)
 OUT_OF_SERVICE = [{"key": "node.kubernetes.io/out-of-service", "value": "x", "effect": "NoExecute"}]
@@ -50,10 +50,29 @@ class TestLoss:
     def test_a_node_that_the_copy_is_too_old_to_know(self) -> None:
         metadata = {"name": "p", "labels": {}, "resourceVersion": "11"}
         pod = decode_pod({"metadata": metadata, "spec": {"nodeName": "new"}}, **RUNNING)
-        assert Nodes({}, version=10).loss(pod, NOW) is None
-        assert Nodes({}, version=10).until_lost(pod, NOW) == pytest.approx(5)
-        assert Nodes({}, version=11).loss(pod, NOW) is not None
-        assert Nodes({}, version=11).until_lost(pod, NOW) is None
+        assert Nodes({}, version=10, heard=NOW).loss(pod, NOW) is None
+        assert Nodes({}, version=10, heard=NOW).until_lost(pod, NOW) == pytest.approx(5)
+        assert Nodes({}, version=11, heard=NOW).loss(pod, NOW) is not None
+        assert Nodes({}, version=11, heard=NOW).until_lost(pod, NOW) is None
+
+    @pytest.mark.parametrize("told_by", ["scheduler", "creation"])
+    def test_versions_of_nodes_may_say_nothing_about_those_of_pods(self, told_by: str) -> None:
+        """Where each have an etcd of their own, a copy that lags may bear the greater number."""
+        metadata: dict[str, Any] = {"name": "p", "labels": {}, "resourceVersion": "11"}
+        status: dict[str, Any] = {"phase": "Running"}
+        if told_by == "scheduler":
+            metadata["creationTimestamp"] = (NOW - timedelta(hours=1)).isoformat()
+            times = {"lastTransitionTime": NOW.isoformat()}
+            status["conditions"] = [{"type": "PodScheduled", "status": "True", **times}]
+        else:
+            metadata["creationTimestamp"] = NOW.isoformat()
+        pod = decode_pod({"metadata": metadata, "spec": {"nodeName": "new"}}, **status)
+        later = NOW + timedelta(hours=1)
+        for heard in (None, NOW + SETTLED - timedelta(seconds=1)):
+            nodes = Nodes({}, version=1_000_000, heard=heard)
+            assert nodes.loss(pod, later) is None
+            assert nodes.until_lost(pod, later) == pytest.approx(5)
+        assert Nodes({}, version=1_000_000, heard=NOW + SETTLED).loss(pod, later) is not None
 
     def test_a_node_that_people_have_given_up(self) -> None:
         the_world = running()

@@ -39,16 +39,42 @@ def test_probes_do_not_fill_the_log() -> None:
     assert not any(logging.getLogger(name).isEnabledFor(logging.INFO) for name in NOISY)
 
 
-def test_without_a_way_to_the_api_server_it_ends_and_says_what_to_do(tmp_path: Path) -> None:
-    images = ("--runtime-image=example/runtime:1", "--launcher-image=example/operator:1")
-    done = subprocess.run(
-        [sys.executable, "-m", "tpu_operator", "run", *images, "--own-namespace=tpu-operator"],
-        env=os.environ | {"KUBECONFIG": str(tmp_path / "none")},
+IMAGES = ("--runtime-image=example/runtime:1", "--launcher-image=example/operator:1")
+ARGUMENTS = [*IMAGES, "--own-namespace=tpu-operator", "--health-port=0"]
+BROKEN = f"""
+from tpu_operator import app, settings
+
+async def connect():
+    pass
+
+def broken(*_):
+    raise RuntimeError("boom")
+
+app.ApiServer.connect, app.Runner = connect, broken
+raise SystemExit(app.run(settings.parse({ARGUMENTS})))
+"""
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """A process that has to end by itself."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | env,
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+def test_a_start_that_fails_is_not_tried_for_ever() -> None:
+    done = run("-c", BROKEN)
+    assert done.returncode == 1
+    assert "boom" in done.stderr
+
+
+def test_without_a_way_to_the_api_server_it_ends_and_says_what_to_do(tmp_path: Path) -> None:
+    done = run("-m", "tpu_operator", "run", *ARGUMENTS, KUBECONFIG=str(tmp_path / "none"))
     assert done.returncode == 1
     (line,) = (line for line in done.stderr.splitlines() if "tpu_operator" in line)
     assert "set KUBECONFIG to a file that has a current context" in line

@@ -16,6 +16,8 @@ from tpu_operator.core.conditions import Conditions, job_phase
 from tpu_operator.core.jobview import JobView, observe
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tpu_operator.core.plan import Plan
     from tpu_operator.core.slicegroup import Gang
     from tpu_operator.core.snapshot import Pod
@@ -42,6 +44,13 @@ def action(failure: Failure, world: World) -> str:
             continue
         return rule.action
     return "Restart" if failure.cause in OWN_DOING else "RestartUncounted"
+
+
+def _told(pod: Pod) -> dict[str, Any]:
+    """What the launcher of a pod has told of its failure."""
+    ended = pod.terminated
+    told: dict[str, Any] = json.loads(ended.message) if ended and ended.message and not pod.succeeded else {}
+    return told
 
 
 @dataclass
@@ -148,8 +157,10 @@ class Checked(World):
     def _check_account(self, old: TPUJobStatus, new: TPUJobStatus, view: JobView) -> None:
         """A restart is charged once, to the failure that came first, as the policy has it."""
         found, before, after = new.last_failure, old.restarts, new.restarts
-        refined = old.last_failure is not None and view.restarted(old.last_failure) is not None
-        if refined or after.total == before.total:
+        if old.last_failure is not None and (under_way := view.restarted(old.last_failure)):
+            self._check_correction(old, new, under_way)
+            return
+        if after.total == before.total:
             return
         assert found is not None
         assert after.total == before.total + 1, "one restart at a time"
@@ -160,10 +171,38 @@ class Checked(World):
         assert after.by_cause == charged
         (gang,) = [gang for gang in view.gangs if gang.has_member(found.pod)]
         self._check_scope(old, new, gang, found)
-        self._check_root(gang, found)
+        assert found.attempt == gang.attempt, "what an old attempt does is over"
+        self._check_root(gang.current, found)
+        self._check_cause(found)
         if view.incident(gang):
             assert found == old.last_failure or found.cause != "PodDeleted", "we took that pod down ourselves"
         self.new_rules = False
+
+    def _check_correction(self, old: TPUJobStatus, new: TPUJobStatus, gang: Gang) -> None:
+        """An earlier root cause of the restart under way takes the place of the one that was charged."""
+        wrong, right = old.last_failure, new.last_failure
+        assert wrong is not None
+        assert right is not None
+        corrected = gang.has_member(right.pod) and right.attempt == wrong.attempt
+        if not corrected or right == wrong or self.new_rules:
+            return
+        assert right.time is not None
+        assert wrong.time is not None
+        assert right.time <= wrong.time
+        by_cause = {**old.restarts.by_cause, wrong.cause: old.restarts.by_cause[wrong.cause] - 1}
+        counted = old.restarts.counted - (action(wrong, self) == "Restart")
+        if not final(new):
+            by_cause[right.cause] = by_cause.get(right.cause, 0) + 1
+            counted += action(right, self) == "Restart"
+        assert new.restarts.by_cause == {cause: count for cause, count in by_cause.items() if count}
+        assert new.restarts.counted == counted
+
+    def check_known_root(self) -> None:
+        """Nothing that a host of the attempt given up has told came before what is on record."""
+        last = self.job.status.last_failure
+        gang = self.view().restarted(last) if last is not None else None
+        if last is not None and gang is not None:
+            self._check_root([pod for pod in gang.pods.values() if pod.attempt == last.attempt], last)
 
     def _check_scope(self, old: TPUJobStatus, new: TPUJobStatus, gang: Gang, found: Failure) -> None:
         """A failure restarts its slice or all of them, as the policy has it; that of a head slice 0."""
@@ -172,18 +211,27 @@ class Checked(World):
         before = {s.index: s.attempt for s in old.slices}
         assert {s.index for s in new.slices if s.attempt != before.get(s.index, gang.attempt)} == expected
 
-    def _check_root(self, gang: Gang, found: Failure) -> None:
-        """No host of the gang has told of an earlier failure that matters."""
-        assert found.attempt == gang.attempt, "what an old attempt does is over"
-        for pod in gang.current:
-            ended = pod.terminated
-            if ended is None or not ended.message or pod.succeeded:
+    def _check_cause(self, found: Failure) -> None:
+        """Who was told to stop has not failed, and no node is lost that is well."""
+        pod = self.pods.get(found.pod or "")
+        if pod is None:
+            return
+        if _told(pod).get("terminated"):
+            assert found.cause not in OWN_DOING
+        if found.cause == "NodeLost" and pod.disruption_target is None:
+            node = self.nodes[pod.spec.node_name]
+            assert node.ready.status != "True" or node.spec.taints
+
+    def _check_root(self, pods: Iterable[Pod], found: Failure) -> None:
+        """No host has told of an earlier failure that matters."""
+        assert found.time is not None
+        for pod in pods:
+            told = _told(pod)
+            if not told or told.get("terminated"):
                 continue
-            told = json.loads(ended.message)
-            if told.get("terminated") or pod.name in gang.ignored:
-                continue
-            assert found.time is not None
-            assert found.time.timestamp() <= told["time"] + 1e-3, (found, told)
+            failure = Failure(cause=told["cause"], exit_code=told["exitCode"], message=told["error"])
+            if action(failure, self) != "Ignore":
+                assert found.time.timestamp() <= told["time"] + 1e-3, (found, told)
 
     def _check_end(self, old: TPUJobStatus, new: TPUJobStatus, view: JobView) -> None:
         """A job ends for a reason."""
@@ -192,13 +240,14 @@ class Checked(World):
             return
         found = new.last_failure
         spec, reason = self.job.spec, ended[0].reason
+        if reason in {"MaxRestartsReached", "FailureRule"} and new.restarts.total == old.restarts.total:
+            self._check_patience(found)
         if reason == "Completed":
             self._check_success(view, old)
         elif reason == "MaxRestartsReached":
             assert found is not None
             assert action(found, self) == "Restart"
-            refunded = new.restarts.counted == spec.failure_policy.max_restarts
-            assert refunded, "there was something left"
+            assert new.restarts.counted == spec.failure_policy.max_restarts, "there was something left"
         elif reason == "FailureRule":
             assert found is not None
             assert action(found, self) == "FailJob"
@@ -209,6 +258,12 @@ class Checked(World):
             assert limit is not None
             assert start is not None
             assert self.now >= start + timedelta(seconds=limit)
+
+    def _check_patience(self, found: Failure | None) -> None:
+        """The end waits until all hosts have had the time to say whether they failed earlier."""
+        if found is None or found.time is None or all(pod.finished for pod in self.ours().values()):
+            return
+        assert self.now >= found.time + timedelta(seconds=self.job.spec.failure_policy.coalesce_seconds)
 
     def _check_success(self, view: JobView, old: TPUJobStatus) -> None:
         spec = self.job.spec

@@ -32,13 +32,14 @@ CONDITIONS = st.sampled_from(
         {"onExitCodes": [3]},
         {"onCauses": ["PodDeleted"]},
         {"onCauses": ["Preempted", "Evicted"]},
+        {"onCauses": ["UserError"]},
         {"onCauses": ["UserError"], "onExitCodes": [1]},
         {"onCauses": ["NodeLost", "Hang"]},
         {"onMessage": "out of range"},
     ]
 )
 RULES = st.lists(
-    st.builds(lambda condition, action: condition | {"action": action}, CONDITIONS, ACTIONS), max_size=2
+    st.builds(lambda condition, action: condition | {"action": action}, CONDITIONS, ACTIONS), max_size=3
 )
 
 
@@ -77,7 +78,7 @@ def specs(max_hosts: int = 4, max_slices: int = 3) -> st.SearchStrategy[dict[str
         },
         optional={
             "head": st.just(HEAD),
-            "activeDeadlineSeconds": st.just(600),
+            "activeDeadlineSeconds": st.just(60),
             "startupTimeoutSeconds": st.sampled_from([5, 120]),
             "ttlSecondsAfterFinished": st.sampled_from([0, 60]),
         },

@@ -57,12 +57,12 @@ class JobMachine(RuleBasedStateMachine):
         elif self.reaction == "passes":
             self.world.step()
 
-    def put_node(self, name: str, ready: str = "True", *taints: dict[str, str]) -> None:
+    def put_node(self, name: str, ready: str = "True", *taints: dict[str, str], cordon: bool = False) -> None:
         """A node that has been in that state for a minute."""
         since = stamp(self.world.now - timedelta(seconds=61))
         wire = {
             "metadata": {"name": name, "labels": LABELS},
-            "spec": {"taints": taints},
+            "spec": {"taints": taints, "unschedulable": cordon},
             "status": {"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": since}]},
         }
         self.world.nodes[name] = msgspec.convert(wire, Node)
@@ -81,11 +81,15 @@ class JobMachine(RuleBasedStateMachine):
     def bound(self) -> list[str]:
         return [name for name in self.living() if self.world.pods[name].spec.node_name]
 
-    def victims(self, data: st.DataObject) -> list[str]:
-        """One of the pods that something can happen to, if there are any."""
+    def victims(self, data: st.DataObject, most: int = 1) -> list[str]:
+        """Some of the pods that something can happen to, if there are any."""
         if not self.bound():
             self.start_all()
-        return [self.some(data, *self.bound())] if self.bound() else []
+        if not self.bound():
+            return []
+        return data.draw(
+            st.lists(st.sampled_from(sorted(self.bound())), min_size=1, max_size=most, unique=True)
+        )
 
     # --- the operator
 
@@ -115,6 +119,7 @@ class JobMachine(RuleBasedStateMachine):
 
     def _check_settled(self) -> None:
         world, view = self.world, self.world.view()
+        world.check_known_root()
         ours = [pod for pod in world.ours().values() if not pod.deleting]
         if final(world.job.status):
             assert all(pod.finished for pod in ours)
@@ -167,14 +172,15 @@ class JobMachine(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         code=st.sampled_from([1, 3, 77, 137]),
-        ago=st.integers(0, 20),
+        agos=st.lists(st.integers(0, 20), min_size=1, max_size=3),
         cause=st.sampled_from([*CAUSES, ""]),
     )
-    def fail(self, data: st.DataObject, code: int, ago: int, cause: str) -> None:
-        at = self.world.now - timedelta(seconds=ago, milliseconds=ago)
+    def fail(self, data: st.DataObject, code: int, agos: list[int], cause: str) -> None:
+        """One host fails, or several do before anybody looks."""
         error = data.draw(st.sampled_from(["index out of range", "not a number"]))
-        message = report(cause, code, at, error=error) if cause else ""
-        for name in self.victims(data):
+        for name, ago in zip(self.victims(data, len(agos)), agos, strict=False):
+            at = self.world.now - timedelta(seconds=ago, milliseconds=ago)
+            message = report(cause, code, at, error=error) if cause else ""
             self.tell(name, **terminated(code, message, at=at))
 
     @rule(data=st.data(), together=st.booleans())
@@ -192,9 +198,9 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), ready=st.sampled_from(["True", "False", "Unknown"]), shut=st.booleans())
     def lose_node(self, data: st.DataObject, ready: str, shut: bool) -> None:
-        """A node is lost, or comes back."""
+        """A node is lost, or comes back, perhaps cordoned."""
         taints = [OUT_OF_SERVICE] if shut and ready != "True" else []
-        self.put_node(self.some(data, *NODES), ready, *taints)
+        self.put_node(self.some(data, *NODES), ready, *taints, cordon=shut)
 
     @rule(data=st.data())
     @precondition(lambda self: self.world.pods)
@@ -217,7 +223,6 @@ class JobMachine(RuleBasedStateMachine):
     def meddle(self, data: st.DataObject) -> None:
         """One rule for all of it, as it happens more rarely than the rest."""
         deeds = [
-            self.suspend,
             self.change_shape,
             self.change_template,
             self.change_policy,
@@ -241,7 +246,8 @@ class JobMachine(RuleBasedStateMachine):
     def change_pace(self, data: st.DataObject) -> None:
         self.world.keep_deleted = not self.world.keep_deleted
 
-    def suspend(self, data: st.DataObject) -> None:
+    @rule()
+    def suspend(self) -> None:
         self.world.patch_spec(suspend=not self.world.job.spec.suspend)
 
     def change_shape(self, data: st.DataObject) -> None:
@@ -268,8 +274,8 @@ class JobMachine(RuleBasedStateMachine):
         self.world.services.clear()
 
     def take_a_name(self, data: st.DataObject) -> None:
-        """A pod of somebody else, such as a namesake's that is not gone yet."""
-        members = {m.name for gang in self.world.view().gangs for m in gang.members} - self.world.pods.keys()
+        """A pod of somebody else, such as a namesake's that is not gone yet, be it in the place of ours."""
+        members = {m.name for gang in self.world.view().gangs for m in gang.members}
         if members:
             name = self.some(data, *members)
             self.world.pods[name] = decode_pod({"metadata": {"name": name, "uid": "theirs", "labels": {}}})

@@ -38,8 +38,16 @@ CONDITIONS = st.sampled_from(
         {"onMessage": "out of range"},
     ]
 )
-RULES = st.lists(
-    st.builds(lambda condition, action: condition | {"action": action}, CONDITIONS, ACTIONS), max_size=3
+AT_ODDS = [
+    {"onExitCodes": [1, 3], "action": "FailJob"},
+    {"onCauses": ["UserError"], "action": "RestartUncounted"},
+]
+"""Which of them comes first makes a difference."""
+RULES = st.one_of(
+    st.lists(
+        st.builds(lambda condition, action: condition | {"action": action}, CONDITIONS, ACTIONS), max_size=3
+    ),
+    st.permutations(AT_ODDS),
 )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import RuleAction, SuccessPolicy
 from tpu_operator.catalog import CatalogError
-from tpu_operator.core import failures, gangscheduling, pending, restart, startup
+from tpu_operator.core import capacity, failures, gangscheduling, pending, restart, startup
 from tpu_operator.core.jobstatus import Draft, acknowledged, describe, refused
 from tpu_operator.core.jobview import JobView, observe
 from tpu_operator.core.missing import LEFT_TO_SCHEDULER, missing_pods, template_faults
@@ -205,7 +205,9 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     held = view.surplus or view.strangers or wait or grouping
     gangs = () if held else [gang for gang in view.gangs if not gang.stale]
     missing = missing_pods(view, factory, gangs)
-    draft.progress(missing.conflicts, missing.overrides, _hold(view, factory))
+    hold = _hold(view, factory)
+    draft.requeue(capacity.LOOK_AGAIN if hold and hold.reason in capacity.REASONS else None)
+    draft.progress(missing.conflicts, missing.overrides, hold)
     creates += (*missing.groups, *missing.lists, *missing.pods)
     gone = (*deletes(view.stale, view.losses), *gangscheduling.deletes(groups))
     return draft.plan(applies=applies, deletes=gone, creates=creates)
@@ -254,7 +256,7 @@ def _hold(view: JobView, factory: PodFactory) -> pending.Hold | None:
         or pending.foreign_pods(view.strangers)
         or pending.waiting_for_old(view.stale, view.now)
         or pending.not_started(current)
-        or pending.unschedulable(current, view.snapshot, factory.demand)
+        or capacity.unschedulable(current, view.snapshot, factory.demand)
         or pending.gated(current)
         or pending.neglected(current, view.now)
     )

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from tpu_operator.api import BlockedReason, Placement
+from tpu_operator.api import BlockedReason
 from tpu_operator.core import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from tpu_operator.core.placement import Demand
-    from tpu_operator.core.snapshot import JobSnapshot, Node, Pod, PodCondition
+    from tpu_operator.core.snapshot import Node, Pod, PodCondition
 
 PULL_ERRORS: Final = (
     "ErrImagePull",
@@ -41,8 +40,6 @@ LATE_AFTER: Final = timedelta(seconds=60)
 """How long scheduler and kubelet may take to begin with a pod before somebody is told."""
 PATIENCE: Final = timedelta(seconds=15)
 """How long the scheduler may look for room in the node pool that was chosen for a pod."""
-SHOWN: Final = 3
-"""Things of a kind that a message names."""
 QUOTE: Final = 1024
 """Characters of what others say that are passed on: some registries answer with whole web pages."""
 
@@ -53,6 +50,11 @@ class Hold:
 
     reason: BlockedReason
     message: str
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """A number of things, in words for one or for several of them."""
+    return f"{count} {one if count == 1 else many}"
 
 
 def refused(message: str) -> Hold | None:
@@ -74,11 +76,13 @@ def waiting_for_old(stale: Iterable[Pod], now: datetime) -> Hold | None:
     if not stuck:
         return None
     nodes = ", ".join(f"{pod.name} on node {pod.spec.node_name or '(none)'}" for pod in stuck[:3])
-    return Hold(
-        BlockedReason.WAITING_FOR_OLD_PODS,
-        f"{len(stuck)} pods of an earlier attempt do not terminate: {nodes}; "
-        "look at their finalizers and nodes",
+    what = counted(
+        len(stuck),
+        "pod of an earlier attempt does not terminate",
+        "pods of an earlier attempt do not terminate",
     )
+    text = f"{what}: {nodes}; look at finalizers and nodes"
+    return Hold(BlockedReason.WAITING_FOR_OLD_PODS, text)
 
 
 def stuck_in(stale: Iterable[Pod], now: datetime) -> float | None:
@@ -108,7 +112,8 @@ def gated(pods: Iterable[Pod]) -> Hold | None:
     found = [pod.name for pod in pods if _scheduling(pod) == "SchedulingGated"]
     if not found:
         return None
-    text = f"{len(found)} pods wait until somebody removes their spec.schedulingGates, {found[0]} among them"
+    wait = counted(len(found), "pod waits", "pods wait")
+    text = f"{wait} until somebody removes spec.schedulingGates, from {found[0]} for example"
     return Hold(BlockedReason.AWAITING_ADMISSION, text)
 
 
@@ -163,91 +168,17 @@ def patience(pods: Iterable[Pod], now: datetime) -> float | None:
 
 def _patience(pods: Iterable[Pod], now: datetime) -> Iterable[float]:
     for pod in pods:
-        if pod.spec.node_selector.pool and (condition := _unscheduled(pod)):
+        if pod.spec.node_selector.pool and (condition := unscheduled(pod)):
             since = condition.last_transition_time or now
             yield (since + PATIENCE - now).total_seconds()
 
 
-def _unscheduled(pod: Pod) -> PodCondition | None:
+def unscheduled(pod: Pod) -> PodCondition | None:
     """What the scheduler says of a pod that it finds no node for."""
     condition = pod.condition("PodScheduled")
     if condition is None or (condition.status, condition.reason) != ("False", "Unschedulable"):
         return None
     return condition
-
-
-def unschedulable(pods: Iterable[Pod], snapshot: JobSnapshot, demand: Demand) -> Hold | None:
-    """Pods for which the scheduler finds no node, and the nearest reason in the cluster's nodes."""
-    waiting = [(pod, condition) for pod in pods if (condition := _unscheduled(pod))]
-    if not waiting:
-        return None
-    nodes = snapshot.nodes.by_name.values()
-    return (
-        _no_nodes(nodes, demand)
-        or _in_use(snapshot, demand)
-        or _too_few(snapshot, demand)
-        or _unexplained(waiting)
-    )
-
-
-def _no_nodes(nodes: Iterable[Node], demand: Demand) -> Hold | None:
-    """The first label by which the cluster has no nodes of the kind, and what it has instead."""
-    left = [node.metadata.labels for node in nodes]
-    asked: list[str] = []
-    for key, value in demand.selector.items():
-        have = sorted({labels[key] for labels in left if key in labels})
-        left = [labels for labels in left if labels.get(key) == value]
-        if not left:
-            among = f" with {', '.join(asked)}" if asked else ""
-            instead = f"; there are nodes with {', '.join(have[:SHOWN])}" if have else ""
-            return Hold(BlockedReason.NO_MATCHING_NODES, f"no node{among} has {key}={value}{instead}")
-        asked.append(f"{key.rpartition('/')[2]}={value}")
-    return None
-
-
-def _in_use(snapshot: JobSnapshot, demand: Demand) -> Hold | None:
-    """The slices that hold the node pools that would fit."""
-    pools, mine = snapshot.pools, f"{snapshot.job.metadata.namespace}/{snapshot.job.metadata.name}"
-    fitting = [pool for pool in pools.of(demand.selector) if any(map(demand.suits, pools.nodes(pool)))]
-    held = {pool: sorted({tenant.job for tenant in pools.tenants(pool)} - {mine}) for pool in fitting}
-    if not any(held.values()):
-        return None
-    suiting = [node for pool in fitting for node in pools.nodes(pool) if demand.suits(node)]
-    free = sum(not pools.tenants_on(node.metadata.name) for node in suiting)
-    shown = [f"{pool} by {', '.join(jobs)}" for pool, jobs in held.items() if jobs]
-    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-    return Hold(
-        BlockedReason.CAPACITY_IN_USE,
-        f"{free} of {len(suiting)} hosts of the kind are free, {demand.hosts} in one node pool are needed; "
-        f"held are {'; '.join(shown[:SHOWN])}{more}",
-    )
-
-
-def _too_few(snapshot: JobSnapshot, demand: Demand) -> Hold | None:
-    """The node pool that comes nearest to having enough hosts, and what is wrong with the others."""
-    if snapshot.job.spec.scheduling.placement is Placement.SHARED:
-        return None
-    pools = snapshot.pools
-    fit = {pool: sum(map(demand.suits, pools.nodes(pool))) for pool in pools.of(demand.selector)}
-    if not fit or (most := max(fit.values())) >= demand.hosts:
-        return None
-    pool = next(name for name, count in fit.items() if count == most)
-    faults = [f"{n.metadata.name} {fault}" for n in pools.nodes(pool) if (fault := demand.fault(n))]
-    why = f": {', '.join(faults[:SHOWN])}" if faults else ""
-    more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-    return Hold(
-        BlockedReason.UNSCHEDULABLE,
-        f"a slice needs {demand.hosts} hosts of one node pool at the same time, and {pool}, the one with the "
-        f"most of them, has {most} that pods may use{why}{more}",
-    )
-
-
-def _unexplained(waiting: Sequence[tuple[Pod, PodCondition]]) -> Hold:
-    pod, condition = waiting[0]
-    return Hold(
-        BlockedReason.UNSCHEDULABLE,
-        f"{len(waiting)} pods wait for nodes; the scheduler says of {pod.name}: {condition.message[:QUOTE]}",
-    )
 
 
 def foreign_pods(pods: Iterable[Pod]) -> Hold | None:

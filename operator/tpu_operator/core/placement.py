@@ -54,7 +54,11 @@ class Demand:
 
     def suits(self, node: Node) -> bool:
         """Whether a pod could go to the node if nothing else were on it."""
-        return self.selector.items() <= node.metadata.labels.items() and not self.fault(node)
+        return self.wants(node) and not self.fault(node)
+
+    def wants(self, node: Node) -> bool:
+        """Whether a node is of the kind, by its labels."""
+        return self.selector.items() <= node.metadata.labels.items()
 
     def fault(self, node: Node) -> str:
         """What keeps pods off a node of the kind, as the rest of a sentence; empty if nothing does."""

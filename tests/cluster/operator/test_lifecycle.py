@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.operator.jobs import HOLD, RELEASE, attempts, restarts, uids
 from tests.docs import examples
-from tests.kube import EVENT, POD, QUOTA, SERVICE, TPUJOB, wait_for
+from tests.kube import EVENT, NODE, POD, QUOTA, SERVICE, TPUJOB, wait_for
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import Operator
@@ -176,6 +177,35 @@ def test_no_matching_nodes_is_said(jobs: Jobs) -> None:
     jobs.create(tpu={"accelerator": "v6e", "topology": "4x4"})
     assert "gke-tpu-accelerator=tpu-v6e-slice" in jobs.blocked("NoMatchingNodes")
     assert jobs.status()["pending"]["reason"] == "NoMatchingNodes"
+
+
+def test_who_holds_the_node_pools_is_said_and_how_many_hosts_are_free(jobs: Jobs, kube: Kube) -> None:
+    jobs.create("big", tpu={"accelerator": "v5e", "topology": "4x4", "slices": 3})
+    jobs.reaches("Running", "big")
+    jobs.create("late", tpu={"accelerator": "v5e", "topology": "4x4", "slices": 2})
+    assert f" by {jobs.namespace}/big" in jobs.blocked("CapacityInUse", "late")
+    full = "0 of 16 hosts of the kind are free, 4 in one node pool are needed; held are "
+    wait_for(
+        lambda: (jobs.status("late").get("pending") or {}).get("message", "").startswith(full),
+        "the hosts to be counted when one of its slices has its own",
+    )
+    kube.delete(TPUJOB, "big", jobs.namespace)
+    assert "pending" not in jobs.reaches("Running", "late")
+
+
+def test_hosts_that_are_cordoned_are_said(jobs: Jobs, kube: Kube) -> None:
+    cordoned = [f"fake-node-{4 * index}" for index in range(4)]
+    try:
+        for name in cordoned:
+            kube.patch(NODE, name, "", {"spec": {"unschedulable": True}})
+        jobs.create()
+        message = jobs.blocked("Unschedulable")
+        assert message.startswith("a slice needs 4 hosts of one node pool at the same time, and fake-pool-")
+        assert re.search(r"has 3 that pods may use: fake-node-\d+ is cordoned$", message)
+    finally:
+        for name in cordoned:
+            kube.patch(NODE, name, "", {"spec": {"unschedulable": None}})
+    jobs.reaches("Running")
 
 
 def test_suspend_and_resume(jobs: Jobs, kube: Kube) -> None:

@@ -8,14 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import NOW, RUNNING, STARTING, World, decode_pod, job, node, node_pool, stamp
+from tests.builders import NOW, STARTING, World, decode_pod, job, stamp
 from tpu_operator.api import BlockedReason
 from tpu_operator.core import pending
-from tpu_operator.core.placement import Demand
 from tpu_operator.core.snapshot import Node, Pod
 
 ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
-OTHERS = "gke-tpu-accelerator=tpu-v5-lite-podslice"
 SELECTOR = {
     ACCELERATOR: "tpu-v5-lite-podslice",
     "cloud.google.com/gke-tpu-topology": "4x4",
@@ -42,17 +40,6 @@ def pod(name: str = "train-0-0", node: str = "", gone_at: float | None = None, *
 
 def plain_node(name: str = "n", **labels: str) -> Node:
     return msgspec.convert({"metadata": {"name": name, "labels": labels}}, Node)
-
-
-def tpu_nodes(**more: str) -> dict[str, Node]:
-    return {"n": plain_node("n", **SELECTOR, **more)}
-
-
-def tenant(slice_id: str, node: str, job_name: str) -> Pod:
-    """A pod of another job."""
-    labels = {"tpu-operator.dev/slice-id": slice_id, "tpu-operator.dev/job": job_name}
-    metadata = {"name": f"{job_name}-0-0", "namespace": "default", "labels": labels}
-    return decode_pod({"metadata": metadata, "spec": {"nodeName": node}}, **RUNNING)
 
 
 class TestImages:
@@ -129,7 +116,7 @@ class TestNeglected:
         assert hold is not None
         assert hold.reason == "AwaitingAdmission"
         assert hold.message == (
-            "1 pods wait until somebody removes their spec.schedulingGates, train-0-0 among them"
+            "1 pod waits until somebody removes spec.schedulingGates, from train-0-0 for example"
         )
         assert pending.gated([pod(), pod(**UNSCHEDULABLE)]) is None
 
@@ -139,85 +126,6 @@ class TestNeglected:
         the_world.set_pod("train-0-0", containerStatuses=[waiting])
         assert the_world.settle().condition("Blocked") == "True/ImagePullFailed"
         assert len(the_world.job.status.message or "") <= 32768
-
-
-def hold(pods: list[Pod], nodes: dict[str, Node], others: list[Pod] | None = None) -> pending.Hold | None:
-    """What is told of pods of a job of 4 hosts."""
-    the_world = World(job(), nodes=nodes, others=others or [], pods={pod.name: pod for pod in pods})
-    chips = {"cloud.google.com/gke-accelerator-count": "4"}
-    demand = Demand(SELECTOR | chips, [], hosts=4, chips=4)
-    return pending.unschedulable(pods, the_world.snapshot(), demand)
-
-
-class TestScheduling:
-    @pytest.mark.parametrize(
-        ("labels", "message"),
-        [
-            ({}, f"no node has {ACCELERATOR}=tpu-v5-lite-podslice"),
-            (
-                {ACCELERATOR: "tpu-v6e-slice"},
-                f"no node has {ACCELERATOR}=tpu-v5-lite-podslice; there are nodes with tpu-v6e-slice",
-            ),
-            (
-                SELECTOR | {"cloud.google.com/gke-tpu-topology": "2x4"},
-                f"no node with {OTHERS} has cloud.google.com/gke-tpu-topology=4x4; there are nodes with 2x4",
-            ),
-        ],
-    )
-    def test_the_label_that_no_node_has(self, labels: dict[str, str], message: str) -> None:
-        told = hold([pod(**UNSCHEDULABLE)], {"n": plain_node("n", **labels)})
-        assert told == pending.Hold(BlockedReason.NO_MATCHING_NODES, message)
-
-    def test_the_scheduler_is_quoted(self) -> None:
-        pods = [pod(**STARTING), pod("train-0-1", **UNSCHEDULABLE), pod("train-0-2", **UNSCHEDULABLE)]
-        told = hold(pods, node_pool("a"))
-        assert told is not None
-        assert told.reason == "Unschedulable"
-        assert told.message == (
-            "2 pods wait for nodes; the scheduler says of train-0-1: 0/9 nodes are available"
-        )
-
-    def test_the_pool_that_has_nearly_enough_hosts(self) -> None:
-        nodes = node_pool("a", chips="0") | node_pool("b")
-        nodes["b-1"] = node("b-1", "b", unschedulable=True)
-        nodes["b-3"] = node("b-3", "b", taints=[{"key": "broken", "effect": "NoSchedule"}])
-        told = hold([pod(**UNSCHEDULABLE)], nodes)
-        assert told == pending.Hold(
-            BlockedReason.UNSCHEDULABLE,
-            "a slice needs 4 hosts of one node pool at the same time, and b, the one with the most of them, "
-            "has 2 that pods may use: b-1 is cordoned, b-3 has the taint broken",
-        )
-        told = hold([pod(**UNSCHEDULABLE)], node_pool("c", ready="Unknown"))
-        assert told is not None
-        assert told.message.endswith("c-0 is not ready, c-1 is not ready, c-2 is not ready and 1 more")
-
-    def test_who_holds_the_node_pools(self) -> None:
-        nodes = node_pool("a") | node_pool("b") | node_pool("c", ready="Unknown")
-        told = hold(
-            [pod(**UNSCHEDULABLE)], nodes, [tenant("x-0", "a-1", "big"), tenant("y-0", "b-0", "other")]
-        )
-        assert told == pending.Hold(
-            BlockedReason.CAPACITY_IN_USE,
-            "6 of 8 hosts of the kind are free, 4 in one node pool are needed; "
-            "held are a by default/big; b by default/other",
-        )
-
-    def test_not_all_who_hold_node_pools_are_named(self) -> None:
-        nodes = {name: node for i in range(5) for name, node in node_pool(f"p{i}").items()}
-        told = hold([pod(**UNSCHEDULABLE)], nodes, [tenant(f"x-{i}", f"p{i}-0", f"j{i}") for i in range(5)])
-        assert told is not None
-        assert told.message.endswith("p0 by default/j0; p1 by default/j1; p2 by default/j2 and 2 more")
-
-    @pytest.mark.parametrize(
-        "condition",
-        [
-            {"type": "PodScheduled", "status": "True"},
-            {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"},
-            {"type": "Ready", "status": "False", "reason": "Unschedulable"},
-        ],
-    )
-    def test_pods_that_the_scheduler_has_not_given_up(self, condition: dict[str, str]) -> None:
-        assert hold([pod(conditions=[condition])], {}) is None
 
 
 class TestOldPods:

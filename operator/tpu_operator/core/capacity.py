@@ -1,0 +1,127 @@
+"""Why the scheduler finds no nodes for a job: in one sentence, from the nodes and who is on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tpu_operator.api import BlockedReason, Placement
+from tpu_operator.core import names
+from tpu_operator.core.pending import QUOTE, Hold, counted, unscheduled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tpu_operator.core.placement import Demand, Pools, Tenant
+    from tpu_operator.core.snapshot import JobSnapshot, Node, Pod, PodCondition
+
+SHOWN: Final = 3
+"""Things of a kind that a message names."""
+REASONS: Final = frozenset({BlockedReason.CAPACITY_IN_USE, BlockedReason.UNSCHEDULABLE})
+LOOK_AGAIN: Final = 30.0
+"""Seconds after which what is said of other jobs is said anew: nothing tells of it when they come and go."""
+
+
+def unschedulable(pods: Iterable[Pod], snapshot: JobSnapshot, demand: Demand) -> Hold | None:
+    """Pods for which the scheduler finds no node, and the nearest reason in the cluster's nodes."""
+    waiting = [(pod, condition) for pod in pods if (condition := unscheduled(pod))]
+    if not waiting:
+        return None
+    nodes = snapshot.nodes.by_name.values()
+    slices = {pod.metadata.labels.get(names.LABEL_SLICE_ID, "") for pod, _ in waiting}
+    return (
+        _no_nodes(nodes, demand)
+        or _in_use(snapshot, demand, slices)
+        or _too_few(snapshot, demand)
+        or _scheduler_says(waiting)
+    )
+
+
+def _no_nodes(nodes: Iterable[Node], demand: Demand) -> Hold | None:
+    """The first label by which the cluster has no nodes of the kind, and what it has instead."""
+    left = [node.metadata.labels for node in nodes]
+    asked: list[str] = []
+    for key, value in demand.selector.items():
+        have = sorted({labels[key] for labels in left if key in labels})
+        left = [labels for labels in left if labels.get(key) == value]
+        if not left:
+            among = f" with {', '.join(asked)}" if asked else ""
+            instead = f"; there are nodes with {_some(have)}" if have else ""
+            return Hold(BlockedReason.NO_MATCHING_NODES, f"no node{among} has {key}={value}{instead}")
+        asked.append(f"{key.rpartition('/')[2]}={value}")
+    return None
+
+
+def _in_use(snapshot: JobSnapshot, demand: Demand, slices: set[str]) -> Hold | None:
+    """Who holds the hosts that would fit, and which of them are of no use; None where others are not to blame."""
+    pools = snapshot.pools
+    kind = list(pools.of(demand.selector))
+    if any(pools.fits(pool, demand, slice_id) for pool in kind for slice_id in slices):
+        return None
+    if not (held := _held(pools, kind, slices)):
+        return None
+    hosts = [node for pool in kind for node in pools.nodes(pool) if demand.wants(node)]
+    free = [
+        node
+        for node in hosts
+        if not demand.fault(node) and not _others(pools.tenants_on(node.metadata.name), slices)
+    ]
+    faults = _faults(hosts, demand)
+    return Hold(
+        BlockedReason.CAPACITY_IN_USE,
+        f"{len(free)} of {len(hosts)} hosts of the kind are free, {_need(snapshot, demand, len(slices))}; "
+        f"held are {_some(held, '; ')}{f'; {_some(faults)}' if faults else ''}",
+    )
+
+
+def _too_few(snapshot: JobSnapshot, demand: Demand) -> Hold | None:
+    """The node pool that comes nearest to having enough hosts, and what is wrong with the others."""
+    if snapshot.job.spec.scheduling.placement is Placement.SHARED:
+        return None
+    pools = snapshot.pools
+    fit = {pool: sum(map(demand.suits, pools.nodes(pool))) for pool in pools.of(demand.selector)}
+    if not fit or (most := max(fit.values())) >= demand.hosts:
+        return None
+    pool = next(name for name, count in fit.items() if count == most)
+    faults = _faults(pools.nodes(pool), demand)
+    return Hold(
+        BlockedReason.UNSCHEDULABLE,
+        f"a slice needs {demand.hosts} hosts of one node pool at the same time, and {pool}, the one with the "
+        f"most of them, has {most} that pods may use{f': {_some(faults)}' if faults else ''}",
+    )
+
+
+def _faults(hosts: Iterable[Node], demand: Demand) -> list[str]:
+    """Hosts to which no pod can go, and why."""
+    return [f"{node.metadata.name} {fault}" for node in hosts if (fault := demand.fault(node))]
+
+
+def _held(pools: Pools, kind: Iterable[str], slices: set[str]) -> list[str]:
+    """Node pools with the jobs that are in them."""
+    jobs = {pool: _others(pools.tenants(pool), slices) for pool in kind}
+    return [f"{pool} by {_some(found)}" for pool, found in jobs.items() if found]
+
+
+def _others(tenants: Iterable[Tenant], slices: set[str]) -> list[str]:
+    """Jobs that hold chips for other slices than those that wait, be they of the same job."""
+    return sorted({tenant.job for tenant in tenants if tenant.slice_id and tenant.slice_id not in slices})
+
+
+def _need(snapshot: JobSnapshot, demand: Demand, slices: int) -> str:
+    """The hosts that have to be free, in words."""
+    if demand.hosts == 1 or snapshot.job.spec.scheduling.placement is Placement.SHARED:
+        return f"{counted(demand.hosts * slices, 'is', 'are')} needed"
+    where = "one node pool" if slices == 1 else f"each of {slices} node pools"
+    return f"{demand.hosts} in {where} are needed"
+
+
+def _scheduler_says(waiting: Sequence[tuple[Pod, PodCondition]]) -> Hold:
+    pod, condition = waiting[0]
+    wait = counted(len(waiting), "pod waits for a node", "pods wait for nodes")
+    text = f"{wait}; the scheduler says of {pod.name}: {condition.message[:QUOTE]}"
+    return Hold(BlockedReason.UNSCHEDULABLE, text)
+
+
+def _some(things: Sequence[str], separator: str = ", ") -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
+    return f"{separator.join(things[:SHOWN])}{more}"

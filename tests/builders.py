@@ -14,6 +14,7 @@ from tpu_operator.api import TPUJob, TPUJobSpec, TPUJobStatus
 from tpu_operator.core import job as job_module
 from tpu_operator.core.nodes import Nodes
 from tpu_operator.core.placement import Pools
+from tpu_operator.core.quota import Quotas
 from tpu_operator.core.settings import PodSettings
 from tpu_operator.core.snapshot import JobSnapshot, Node, Pod, PodGroup, Service
 
@@ -138,6 +139,8 @@ class World:
     """Pods of other jobs."""
     events: list[str] = field(default_factory=list)
     refusal: str = ""
+    quotas: Quotas = field(default_factory=Quotas)
+    """What the operator knows of the namespace's quotas."""
     quota: int | None = None
     """Pods that there may be: more are refused, and the next decision is told."""
     alive: bool = True
@@ -154,7 +157,9 @@ class World:
         nodes = Nodes(dict(self.nodes), self.nodes_version, heard=self.now)
         pools = pools_of(self.nodes.values(), [*self.pods.values(), *self.others])
         groups = None if self.pod_groups is None else dict(self.pod_groups)
-        return JobSnapshot(self.job, dict(self.pods), dict(self.services), nodes, self.refusal, pools, groups)
+        return JobSnapshot(
+            self.job, dict(self.pods), dict(self.services), nodes, self.refusal, pools, groups, self.quotas
+        )
 
     def step(self) -> Plan:
         """One pass: decide, and carry out."""

@@ -23,7 +23,14 @@ Object = dict[str, Any]
 Key = tuple[str, str]
 Labels = dict[str, str]
 
-NAMES = {"pods": "Pod", "services": "Service", "nodes": "Node", "tpujobs": "TPUJob", "leases": "Lease"}
+NAMES = {
+    "pods": "Pod",
+    "services": "Service",
+    "nodes": "Node",
+    "resourcequotas": "ResourceQuota",
+    "tpujobs": "TPUJob",
+    "leases": "Lease",
+}
 SERVED = {*NAMES, "events"}
 """What there is; PodGroups and Kueue are not."""
 FINISHED = {"Succeeded", "Failed"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -10,18 +11,20 @@ from tpu_operator.api import API_VERSION, TPUJob, TPUJobStatus
 from tpu_operator.core import job, names
 from tpu_operator.core.jobstatus import refused
 from tpu_operator.core.plan import Event, Plan
-from tpu_operator.core.snapshot import Custom, JobSnapshot, Pod, PodGroup, Service
+from tpu_operator.core.quota import Quotas, demand
+from tpu_operator.core.snapshot import Custom, JobSnapshot, Pod, PodGroup, Quota, Service
 from tpu_operator.engine.applier import Target
 from tpu_operator.engine.events import Regarding
 from tpu_operator.engine.informer import Informer
 from tpu_operator.engine.optional import OptionalInformer
-from tpu_operator.engine.resources import POD_GROUPS, PODS, SERVICES, TPUJOBS
+from tpu_operator.engine.resources import POD_GROUPS, PODS, QUOTAS, SERVICES, TPUJOBS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from tpu_operator.controllers.cluster import ClusterState
+    from tpu_operator.core.plan import Manifest
     from tpu_operator.core.settings import PodSettings
     from tpu_operator.engine.client import ApiServer
     from tpu_operator.engine.informer import Key
@@ -60,6 +63,10 @@ class JobController:
         self.pod_groups = OptionalInformer[PodGroup](
             api, POD_GROUPS, PodGroup, namespace=namespace, selector=names.LABEL_JOB, index=job_of
         )
+        self.quotas = Informer(
+            api, QUOTAS, Quota, namespace=namespace, index=lambda quota: (quota.metadata.namespace, "")
+        )
+        self._quota_claims: dict[Key, Counter[str]] = {}
         self._cluster = cluster
         self._pending: set[Key] = set()
         self.informers: Mapping[str, Informer[Any]] = {
@@ -67,6 +74,7 @@ class JobController:
             "Pod": self.pods,
             "Service": self.services,
             "PodGroup": self.pod_groups,
+            "ResourceQuota": self.quotas,
             "Node": cluster.nodes,
         }
         self._queue = queue
@@ -75,6 +83,7 @@ class JobController:
         self.services.listen(self._on_child)
         self.pod_groups.listen(self._on_child)
         self.pod_groups.listen_served(self._on_served)
+        self.quotas.listen(self._on_quota)
         cluster.follow(self.pods)
         cluster.listen(self._on_node)
 
@@ -107,6 +116,28 @@ class JobController:
         for key in self._pending:
             self._queue.add(key)
 
+    def _on_quota(self, key: Key, *changed: Quota | None) -> None:  # noqa: ARG002
+        """A quota has changed: a matter for the jobs of its namespace that wait."""
+        for waiting in self._pending:
+            if waiting[0] == key[0]:
+                self._queue.add(waiting)
+
+    def _quotas_for(self, key: Key) -> Quotas:
+        """Quotas as a job sees them, with what others in its namespace are about to use."""
+        claimed: Counter[str] = Counter()
+        for other, claim in self._quota_claims.items():
+            if other[0] == key[0] and other != key:
+                claimed.update(claim)
+        return Quotas(list(self.quotas.of((key[0], "")).values()), claimed)
+
+    def _claim(self, key: Key, creates: Iterable[Manifest]) -> None:
+        """Hold node pools and quota for pods that a job is about to get, until it is decided about again."""
+        pods = [manifest for manifest in creates if manifest["kind"] == "Pod"]
+        self._cluster.claim(key, pods)
+        self._quota_claims.pop(key, None)
+        if pods and self.quotas.of((key[0], "")):
+            self._quota_claims[key] = demand(pods)
+
     def target(self, key: Key) -> Target | None:
         """The job, or None when it is gone."""
         custom = self.jobs.get(key)
@@ -118,7 +149,7 @@ class JobController:
 
     def forget(self, key: Key) -> None:
         """A job is gone."""
-        self._cluster.claim(key, ())
+        self._claim(key, ())
 
     def decide(self, key: Key, now: datetime, refusal: str) -> Plan:
         """The plan for a job.
@@ -146,9 +177,10 @@ class JobController:
             refusal=refusal,
             pools=self._cluster.pools,
             pod_groups=dict(self.pod_groups.of(key)) if self.pod_groups.served else None,
+            quotas=self._quotas_for(key),
         )
         plan = job.plan(snapshot, now, self._settings)
-        self._cluster.claim(key, () if refusal else plan.creates)
+        self._claim(key, () if refusal else plan.creates)
         return plan
 
 

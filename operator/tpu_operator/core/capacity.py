@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 3
 """Things of a kind that a message names."""
-REASONS: Final = frozenset({BlockedReason.CAPACITY_IN_USE, BlockedReason.UNSCHEDULABLE})
+REASONS: Final = frozenset(
+    {BlockedReason.CAPACITY_IN_USE, BlockedReason.UNSCHEDULABLE, BlockedReason.QUOTA_EXCEEDED}
+)
 LOOK_AGAIN: Final = 30.0
 """Seconds after which what is said of other jobs is said anew: nothing tells of it when they come and go."""
 

@@ -205,10 +205,11 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     held = view.surplus or view.strangers or wait or grouping
     gangs = () if held else [gang for gang in view.gangs if not gang.stale]
     missing = missing_pods(view, factory, gangs)
-    hold = _hold(view, factory)
+    short = view.snapshot.quotas.shortage(missing.pods)
+    hold = short or _hold(view, factory)
     draft.requeue(capacity.LOOK_AGAIN if hold and hold.reason in capacity.REASONS else None)
     draft.progress(missing.conflicts, missing.overrides, hold)
-    creates += (*missing.groups, *missing.lists, *missing.pods)
+    creates += () if short else (*missing.groups, *missing.lists, *missing.pods)
     gone = (*deletes(view.stale, view.losses), *gangscheduling.deletes(groups))
     return draft.plan(applies=applies, deletes=gone, creates=creates)
 

@@ -16,6 +16,7 @@ from tpu_operator.core import names
 from tpu_operator.core.nodes import Nodes
 from tpu_operator.core.numbers import whole
 from tpu_operator.core.placement import Pools
+from tpu_operator.core.quota import Quotas
 from tpu_operator.core.report import read
 
 if TYPE_CHECKING:
@@ -374,6 +375,33 @@ class Node(View, frozen=True):
         return whole(self.status.allocatable.chips) or 0
 
 
+class QuotaSpec(View, frozen=True):
+    """Which pods a quota is about."""
+
+    scopes: list[str] = msgspec.field(default_factory=list)
+    scope_selector: dict[str, Any] | None = None
+
+
+class QuotaStatus(View, frozen=True):
+    """What a quota allows, and how much of that is used: by resource, as quantities."""
+
+    hard: dict[str, str] = msgspec.field(default_factory=dict)
+    used: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Quota(View, frozen=True):
+    """A ResourceQuota."""
+
+    metadata: Metadata
+    spec: QuotaSpec = QuotaSpec()
+    status: QuotaStatus = QuotaStatus()
+
+    @property
+    def partial(self) -> bool:
+        """Whether it is about some pods only, of a priority for instance."""
+        return bool(self.spec.scopes or self.spec.scope_selector)
+
+
 class Custom(View, frozen=True):
     """An object of one of our kinds, undecoded: pydantic reads it when it is reconciled."""
 
@@ -394,6 +422,7 @@ class JobSnapshot:
         pools: node pools and who holds them.
         refusal: what the API server said when it last refused to create a child, empty when it did not.
         pod_groups: PodGroups with the job's label, by name; None where the cluster serves no PodGroups.
+        quotas: of the job's namespace.
     """
 
     job: TPUJob
@@ -403,3 +432,4 @@ class JobSnapshot:
     refusal: str = ""
     pools: Pools = field(default_factory=Pools)
     pod_groups: Mapping[str, PodGroup] | None = None
+    quotas: Quotas = field(default_factory=Quotas)

@@ -35,6 +35,7 @@ class Resource:
 PODS: Final = Resource("", "v1", "pods", "Pod")
 SERVICES: Final = Resource("", "v1", "services", "Service")
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
+QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 NODES: Final = Resource("", "v1", "nodes", "Node")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")

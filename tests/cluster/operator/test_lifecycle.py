@@ -14,7 +14,7 @@ from tests.kube import EVENT, NODE, POD, QUOTA, SERVICE, TPUJOB, wait_for
 if TYPE_CHECKING:
     from tests.cluster.conftest import Operator
     from tests.cluster.operator.jobs import Jobs
-    from tests.kube import Kube
+    from tests.kube import Kube, Object
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -153,15 +153,53 @@ def test_slices_get_a_pool_each(jobs: Jobs) -> None:
     assert len({s["nodePool"] for s in status["slices"]}) == 2
 
 
-def test_a_quota_refuses_and_then_admits(jobs: Jobs, kube: Kube) -> None:
-    quota = {"metadata": {"name": "team"}, "spec": {"hard": {"pods": "0"}}}
-    kube.create(QUOTA, quota, jobs.namespace)
+def quota(**hard: str) -> Object:
+    return {"metadata": {"name": "team"}, "spec": {"hard": hard}}
+
+
+def test_a_quota_that_is_too_small_is_named_and_no_part_of_the_gang_is_made(jobs: Jobs, kube: Kube) -> None:
+    kube.create(QUOTA, quota(**{"requests.google.com/tpu": "8"}), jobs.namespace)
+    wait_for(
+        lambda: (kube.get(QUOTA, "team", jobs.namespace) or {}).get("status", {}).get("hard"),
+        "the quota to be in force",
+    )
     jobs.create()
-    message = jobs.blocked("QuotaExceeded")
-    assert "exceeded quota: team" in message
+    assert jobs.blocked("QuotaExceeded") == (
+        "ResourceQuota team has 8 of 8 requests.google.com/tpu left, 16 are needed at once; "
+        "it has to be raised"
+    )
+    assert not jobs.pods()
+    kube.patch(QUOTA, "team", jobs.namespace, {"spec": {"hard": {"requests.google.com/tpu": "16"}}})
+    assert "pending" not in jobs.reaches("Running")
+
+
+def test_of_two_jobs_with_a_quota_for_one_the_second_runs_after_the_first(jobs: Jobs, kube: Kube) -> None:
+    kube.create(QUOTA, quota(**{"requests.google.com/tpu": "16"}), jobs.namespace)
+    wait_for(
+        lambda: (kube.get(QUOTA, "team", jobs.namespace) or {}).get("status", {}).get("hard"),
+        "the quota to be in force",
+    )
+    for name in ("one", "two"):
+        jobs.create(name)
+    running = wait_for(
+        lambda: [name for name in ("one", "two") if jobs.status(name).get("phase") == "Running"],
+        "one of them to run",
+    )
+    (other,) = {"one", "two"} - set(running)
+    jobs.blocked("QuotaExceeded", other)
+    assert not jobs.pods(other)
+    for pod in jobs.pods(running[0]):
+        jobs.end_pod(pod, 0)
+    jobs.reaches("Running", other)
+
+
+def test_what_the_server_refuses_is_said_and_tried_again(jobs: Jobs, kube: Kube) -> None:
+    # Of cpu the operator knows nothing beforehand.
+    kube.create(QUOTA, quota(**{"requests.cpu": "0"}), jobs.namespace)
+    jobs.create(run={"command": ["x"], "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}})
+    assert "exceeded quota: team" in jobs.blocked("QuotaExceeded")
     kube.delete(QUOTA, "team", jobs.namespace)
-    status = jobs.reaches("Running")
-    assert "pending" not in status
+    assert "pending" not in jobs.reaches("Running")
 
 
 def test_a_service_of_somebody_else_is_not_adopted(jobs: Jobs, kube: Kube) -> None:

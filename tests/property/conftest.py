@@ -16,7 +16,7 @@ COMMON = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 # What is red here is red everywhere.
-settings.register_profile("daily", COMMON, derandomize=True, max_examples=150, stateful_step_count=40)
+settings.register_profile("daily", COMMON, derandomize=True, max_examples=100, stateful_step_count=40)
 settings.register_profile("deep", COMMON, max_examples=500, stateful_step_count=60)
 
 

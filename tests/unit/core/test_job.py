@@ -466,6 +466,20 @@ class TestSuspend:
         assert the_world.condition("Suspended") == "False/Resumed"
 
 
+    def test_the_deadline_does_not_run_while_suspended_and_starts_anew(self) -> None:
+        the_world = world(activeDeadlineSeconds=60).run()
+        the_world.now += timedelta(seconds=61)
+        the_world.patch_spec(suspend=True)
+        assert the_world.settle().job.status.phase == "Suspended"
+        assert the_world.job.status.start_time is None
+        the_world.now += timedelta(days=1)
+        the_world.patch_spec(suspend=False)
+        assert the_world.run().job.status.phase == "Running"
+        assert the_world.plan().requeue_after == pytest.approx(60)
+        the_world.now += timedelta(seconds=61)
+        assert the_world.settle().condition("Failed") == "True/DeadlineExceeded"
+
+
 class TestDurations:
     def test_start_and_restart_are_measured_once_each(self) -> None:
         the_world = world().settle().all_pods(**RUNNING)

@@ -465,7 +465,6 @@ class TestSuspend:
         assert the_world.job.status.phase == "Running"
         assert the_world.condition("Suspended") == "False/Resumed"
 
-
     def test_the_deadline_does_not_run_while_suspended_and_starts_anew(self) -> None:
         the_world = world(activeDeadlineSeconds=60).run()
         the_world.now += timedelta(seconds=61)

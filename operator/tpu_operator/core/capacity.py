@@ -54,7 +54,7 @@ def _no_nodes(nodes: Iterable[Node], demand: Demand) -> Hold | None:
 
 
 def _in_use(snapshot: JobSnapshot, demand: Demand, slices: set[str]) -> Hold | None:
-    """Who holds the hosts that would fit, and which of them are of no use; None where others are not to blame."""
+    """Who holds the hosts that would fit, and what is wrong with others; None where there is room."""
     pools = snapshot.pools
     kind = list(pools.of(demand.selector))
     if any(pools.fits(pool, demand, slice_id) for pool in kind for slice_id in slices):

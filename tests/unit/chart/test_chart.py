@@ -109,6 +109,7 @@ IN_NAMESPACES: Rules = {
     ("/pods", "", ("create", "delete", "get", "list", "watch")),
     ("/services", "", ("create", "get", "list", "patch", "watch")),
     ("/configmaps", "", ("create", "get")),
+    ("/resourcequotas", "", ("list", "watch")),
     ("scheduling.k8s.io/podgroups", "", ("create", "delete", "get", "list", "watch")),
     ("events.k8s.io/events", "", ("create", "patch")),
 }

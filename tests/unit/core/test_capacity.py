@@ -37,7 +37,7 @@ def waiting(name: str = "train-0-0", slice_id: str = "a") -> Pod:
 def tenant(slice_id: str, node_name: str, job_name: str) -> Pod:
     """A pod of another job."""
     labels = {"tpu-operator.dev/slice-id": slice_id, "tpu-operator.dev/job": job_name}
-    metadata = {"name": f"{slice_id}-0", "namespace": "default", "labels": labels}
+    metadata = {"name": f"{slice_id}-on-{node_name}", "namespace": "default", "labels": labels}
     return decode_pod({"metadata": metadata, "spec": {"nodeName": node_name}}, **RUNNING)
 
 
@@ -132,10 +132,13 @@ def test_hosts_of_no_use_beside_those_held() -> None:
 @pytest.mark.parametrize(
     ("slice_id", "message"),
     [
-        ("a", "3 of 4 hosts of the kind are free, 4 in one node pool are needed; 1 is cordoned (a-3); "),
+        (
+            "a",
+            "5 of 8 hosts of the kind are free, 4 in one node pool are needed; held are b by default/big; ",
+        ),
         (
             "b",
-            "2 of 4 hosts of the kind are free, 4 in one node pool are needed; held are a by default/train; ",
+            "4 of 8 hosts of the kind are free, 4 in one node pool are needed; held are a by default/train; ",
         ),
     ],
 )

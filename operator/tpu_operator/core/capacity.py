@@ -57,7 +57,7 @@ def _in_use(snapshot: JobSnapshot, demand: Demand, slices: set[str]) -> Hold | N
     """Who holds the hosts that would fit, and what is wrong with others; None where there is room."""
     pools = snapshot.pools
     kind = list(pools.of(demand.selector))
-    if any(pools.fits(pool, demand, slice_id) for pool in kind for slice_id in slices):
+    if any(_has_room(pools, pool, demand, slices) for pool in kind):
         return None
     if not (held := _held(pools, kind, slices)):
         return None
@@ -73,6 +73,12 @@ def _in_use(snapshot: JobSnapshot, demand: Demand, slices: set[str]) -> Hold | N
         f"{len(free)} of {len(hosts)} hosts of the kind are free, {_need(snapshot, demand, len(slices))}; "
         f"held are {_some(held, '; ')}{f'; {_some(faults)}' if faults else ''}",
     )
+
+
+def _has_room(pools: Pools, pool: str, demand: Demand, slices: set[str]) -> bool:
+    """Whether one of the slices that wait could be in a node pool, as far as can be seen from here."""
+    inside = {tenant.slice_id for tenant in pools.tenants(pool)}
+    return len(inside) <= 1 and inside <= slices and sum(map(demand.suits, pools.nodes(pool))) >= demand.hosts
 
 
 def _too_few(snapshot: JobSnapshot, demand: Demand) -> Hold | None:

@@ -41,7 +41,7 @@ class Quotas:
 
     def shortage(self, pods: Iterable[Manifest]) -> Hold | None:
         """The first quota that has no room for all of these pods; None if there is room."""
-        needed = demand(pods)
+        needed = demand(pods) if self.items else Counter()
         for quota in self.items:
             for resource, count in needed.items():
                 if count and (hold := self._short(quota, resource, count)):

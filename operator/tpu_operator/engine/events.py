@@ -135,6 +135,10 @@ class Recorder:
                 await self._write(happening)
             except (ApiError, FencedError) as error:
                 self._lose(happening, str(error))
+            except Exception:
+                # Of one event; those after it are still written.
+                EVENTS_LOST.inc()
+                log.exception("event %s about %s not written", happening.reason, happening.regarding.name)
             finally:
                 self._writing = False
                 self._waiting.task_done()

@@ -46,7 +46,7 @@ class Direct(ApiServer):
 
     server: Server = field(default_factory=lambda: Server(clock))
     sent: list[Sent] = field(default_factory=list)
-    failures: list[ApiError | None] = field(default_factory=list)
+    failures: list[Exception | None] = field(default_factory=list)
     lost: bool = False
     latency: float = 0.0
 

@@ -167,6 +167,14 @@ async def test_what_is_refused_is_not_tried_again(status: int) -> None:
     assert methods(api) == ["POST"]
 
 
+async def test_one_that_cannot_even_be_sent_stops_no_others() -> None:
+    api = Direct(failures=[ValueError("odd")])
+    async with running(api) as recorder:
+        recorder.record(job(), RESTART)
+        recorder.record(job(), READY)
+    assert written(api) == [("AllReady", 1)]
+
+
 async def test_a_pause_that_the_server_asks_for() -> None:
     api = Direct(failures=[ApiError(429, "TooManyRequests", "later", retry_after=5.0)])
     async with running(api) as recorder:

@@ -185,10 +185,13 @@ def choose(pools: Pools, demand: Demand, slices: Mapping[str, str | None]) -> di
         demand: what each slice needs.
         slices: by slice ID, the pool that the slice was in last, where it stays if it can.
     """
-    found = {
-        slice_id: home for slice_id, home in slices.items() if home and pools.fits(home, demand, slice_id)
-    }
-    taken = set(found.values())
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for slice_id, home in slices.items():
+        # Two slices may have been in one pool, one after the other.
+        if home and home not in taken and pools.fits(home, demand, slice_id):
+            found[slice_id] = home
+            taken.add(home)
     for slice_id in slices:
         if slice_id in found:
             continue

@@ -133,6 +133,16 @@ class TestTenants:
         assert choice(pools) == {"mine": "a"}
 
 
+class TestHomes:
+    def test_two_slices_that_have_been_in_one_pool_do_not_meet_there(self) -> None:
+        """One has been there before the other; in between, the scheduler has moved it."""
+        pools = pools_of((node_pool("a") | node_pool("b")).values(), [])
+        assert choice(pools, one="b", other="b") == {"one": "b", "other": "a"}
+
+    def test_nor_does_one_move_in_where_there_is_no_other_pool(self) -> None:
+        assert choice(pools_of(node_pool("b").values(), []), one="b", other="b") == {"one": "b"}
+
+
 class TestKeptUpToDate:
     def test_whatever_comes_first(self) -> None:
         nodes, pods = list(node_pool("a").values()), [tenant(at="a-1"), tenant("head", at="a-2", slice_id="")]

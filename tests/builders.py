@@ -210,8 +210,7 @@ class World:
         """Change what the kubelet says of a pod."""
         wire = msgspec.to_builtins(self.pods[name])
         wire["status"] = status
-        group = {"schedulingGroup": wire["spec"].get("schedulingGroup", {})}
-        wire["spec"] = group | ({"nodeName": node} if node else {})
+        wire["spec"] |= {"nodeName": node or ""}
         self.pods[name] = msgspec.convert(wire, Pod)
 
     def all_pods(self, **status: Any) -> World:
@@ -290,3 +289,30 @@ class World:
             del self.pods[delete.name]
         else:
             self.delete_pod(delete.name)
+
+
+def lives(*ends: dict[str, Any], now: str = "running", ready: bool = False) -> dict[str, Any]:
+    """Status of a pod whose main container was started again after each of these ends, but maybe the last.
+
+    Args:
+        ends: as `ended` makes them.
+        now: running; waiting or terminated if the last end was the last so far.
+        ready: the pod is ready.
+    """
+    gone = [] if now != "terminated" else [ends[-1]]
+    before = ends[:-1] if gone else ends
+    state = {"running": {"running": {}}, "waiting": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    main: dict[str, Any] = {"name": "main", "ready": ready, "restartCount": len(ends) - (now != "running")}
+    main["state"] = {"terminated": gone[0]} if gone else state[now]
+    if before:
+        main["lastState"] = {"terminated": before[-1]}
+    conditions = [
+        {"type": "PodScheduled", "status": "True"},
+        {"type": "Ready", "status": "True" if ready else "False"},
+    ]
+    return {"phase": "Running", "conditions": conditions, "containerStatuses": [main]}
+
+
+def ended(code: int = 1, message: str = "", at: datetime = NOW, reason: str = "Error") -> dict[str, Any]:
+    """The end of a container."""
+    return {"exitCode": code, "reason": reason, "message": message, "finishedAt": stamp(at)}

@@ -299,7 +299,9 @@ class FailurePolicy(Model):
     )
     restart_strategy: RestartStrategy = Field(
         default=RestartStrategy.RECREATE,
-        description="Recreate makes new pods; InPlace restarts the processes in the pods that are left.",
+        description="Recreate makes new pods; InPlace starts the processes anew in the pods that are there, "
+        "and makes new ones only where that cannot be. Cannot change once the job has started, unless its "
+        "phase is Suspended; neither can restartScope with InPlace.",
     )
     coalesce_seconds: int = Field(
         default=10,
@@ -451,6 +453,10 @@ class SliceStatus(Model):
 
     index: int = Field(description="Index of the slice.", ge=0, le=2 * MAX_SLICES - 1)
     attempt: int = Field(default=0, description="Restarts of this slice so far.", ge=0)
+    restarts_in_place: int = Field(default=0, description="Those of them that kept the pods.", ge=0)
+    in_place_since: Time | None = Field(
+        default=None, description="Since when a restart in place is under way; absent if none is."
+    )
     state: SliceState = Field(default=SliceState.PENDING, description="Where the slice stands.")
     ready: str = Field(default="", description='Hosts that are ready of those it has: "3/4".')
     node_pool: str | None = Field(default=None, description="Node pool that holds the slice.")

@@ -20,6 +20,7 @@ def job_rules() -> list[Rule]:
         _name_fits_head(),
         _fixed_once_started("tpu"),
         _fixed_once_started("run"),
+        _strategy_fixed_once_started(),
     ]
 
 
@@ -85,6 +86,34 @@ def _name_within(room: str, pod: str, *, unless: str) -> Rule:
         values=[size, room],
         path=".metadata.name",
     )
+
+
+def _strategy_fixed_once_started() -> Rule:
+    """Pods that restart in place know with whom, and meet nobody else."""
+    old, new = (_strategy(f"{owner}.spec") for owner in ("oldSelf", "self"))
+    scopes = " == ".join(_scope(f"{owner}.spec") for owner in ("oldSelf", "self"))
+    return rule(
+        "!(has(oldSelf.status) && has(oldSelf.status.startTime))"
+        f" || {old} == {new} && ({new} != 'InPlace' || {scopes})",
+        "restartStrategy, and with InPlace restartScope, cannot change once the job has started: set "
+        "spec.suspend to true and wait for phase Suspended, or create a new job",
+        path=".spec.failurePolicy",
+        reason="FieldValueForbidden",
+    )
+
+
+def _strategy(spec: str) -> str:
+    return _policy(spec, "restartStrategy", "Recreate")
+
+
+def _scope(spec: str) -> str:
+    return _policy(spec, "restartScope", "Job")
+
+
+def _policy(spec: str, field: str, default: str) -> str:
+    """CEL: a field of the failure policy, or its default."""
+    policy = f"{spec}.failurePolicy"
+    return f"(has({policy}) && has({policy}.{field}) ? {policy}.{field} : '{default}')"
 
 
 def _fixed_once_started(field: str) -> Rule:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from tpu_operator.api import Launcher
+from tpu_operator.api import Launcher, RestartScope
 from tpu_operator.core import names
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class GangSpec:
         launcher: how processes are started.
         processes_per_host: processes on each host.
         gate_seconds: how long launchers wait for their peers.
+        alone: each slice starts and restarts without the others.
+        in_place: processes are started anew in the pods that are there.
     """
 
     kind: str
@@ -57,12 +59,20 @@ class GangSpec:
     launcher: Launcher
     processes_per_host: int
     gate_seconds: int
+    alone: bool = False
+    in_place: bool = False
 
     def host_names(self, slice_index: int) -> tuple[str, ...]:
         """DNS names of the hosts of one slice, in worker order."""
         return tuple(
             names.dns_name(names.worker_name(self.name, slice_index, host), self.subdomain)
             for host in range(self.shape.hosts)
+        )
+
+    def gate(self, slice_index: int) -> str:
+        """DNS name of the host at which the launchers of a slice meet with those that restart with it."""
+        return names.dns_name(
+            names.worker_name(self.name, slice_index if self.alone else 0, 0), self.subdomain
         )
 
     @property
@@ -78,6 +88,7 @@ class Place:
     slice_index: int
     host: int
     attempt: int
+    """Restarts of the slice so far, of any kind."""
     container: int = 0
     containers: int = 1
     process_ports: tuple[int, ...] = ()
@@ -152,10 +163,12 @@ def _operator(gang: GangSpec, place: Place, settings: PodSettings) -> dict[str, 
         "ACCELERATOR": shape.accelerator,
         "ATTEMPT": place.attempt,
         "LAUNCHER": gang.launcher,
-        "COORDINATOR": gang.coordinator,
+        "COORDINATOR": gang.gate(place.slice_index),
         "EMULATE": settings.emulate,
     }
     env = {f"TPU_OPERATOR_{key}": str(value) for key, value in values.items()}
+    if gang.alone:
+        env["TPU_OPERATOR_RESTART_SCOPE"] = RestartScope.SLICE
     if place.grace is not None:
         env["TPU_LAUNCH_GRACE_SECONDS"] = str(place.grace)
     return env | {"TPU_LAUNCH_GATE_TIMEOUT_SECONDS": str(gang.gate_seconds)}

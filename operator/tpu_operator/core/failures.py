@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from tpu_operator.api import Cause, Failure
 from tpu_operator.core import names
 from tpu_operator.core.numbers import whole
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tpu_operator.core.nodes import Loss
-    from tpu_operator.core.report import Report
+    from tpu_operator.core.report import Earlier, Report
     from tpu_operator.core.snapshot import ContainerStatus, Pod, Terminated
 
 COUNTED: Final = frozenset(
@@ -45,6 +47,8 @@ SIGNALLED: Final = 128
 POD_REASONS: Final = {"Evicted": Cause.EVICTED, "Preempting": Cause.PREEMPTED, "NodeLost": Cause.NODE_LOST}
 REJECTIONS: Final = {"UnexpectedAdmissionError": Cause.TPU_FAULT}
 """Why a kubelet fails a pod before it runs. This one is the device plugin's: the chips cannot be had."""
+LOST_CONTAINERS: Final = frozenset({"ContainerStatusUnknown", "Unknown"})
+"""Reasons of containers whose end nobody has seen: their node was started anew."""
 DISRUPTIONS: Final = {
     "PreemptionByScheduler": Cause.PREEMPTED,
     "EvictionByEvictionAPI": Cause.EVICTED,
@@ -66,7 +70,7 @@ class _Verdict:
 
 
 def failure_of(pod: Pod, now: datetime) -> Failure | None:
-    """How a pod failed or was taken away, or None when neither has happened."""
+    """How a pod failed or was taken away for good, or None when neither has happened."""
     if not pod.failed and (pod.succeeded or not pod.deleting):
         return None
     container = _culprit(pod)
@@ -74,6 +78,33 @@ def failure_of(pod: Pod, now: datetime) -> Failure | None:
     report = read(ended.message) if ended else None
     taken = not pod.failed or _stopped(pod, ended, report)
     verdict = _taken_away(pod, ended, now) if taken else _failed(pod, container, report, now)
+    return _failure(pod, container, report, verdict)
+
+
+def container_failure(pod: Pod, container: ContainerStatus, ended: Terminated, now: datetime) -> Failure:
+    """How one life of a container failed, in a pod that goes on."""
+    life = msgspec.structs.replace(
+        container, state=msgspec.structs.replace(container.state, terminated=ended)
+    )
+    report = read(ended.message)
+    return _failure(pod, life, report, _failed(pod, life, report, now))
+
+
+def earlier_failure(pod: Pod, container: ContainerStatus, ended: Earlier, now: datetime) -> Failure:
+    """How a life of a container failed that only a later one still tells of."""
+    code = ended.exit_code or 0
+    return outside(
+        pod,
+        next((cause for cause in Cause if cause == ended.cause), LAUNCHER_CODES.get(code, Cause.USER_ERROR)),
+        ended.error or "",
+        datetime.fromtimestamp(ended.time, UTC) if ended.time else now,
+    ).model_copy(update={"container": container.name, "exit_code": ended.exit_code, "signal": ended.signal})
+
+
+def _failure(
+    pod: Pod, container: ContainerStatus | None, report: Report | None, verdict: _Verdict
+) -> Failure:
+    ended = container.state.terminated if container else None
     return Failure(
         cause=verdict.cause,
         attempt=pod.attempt,
@@ -206,6 +237,8 @@ def _cause(pod: Pod, container: ContainerStatus | None, report: Report | None) -
         return REJECTIONS.get(pod.status.reason, Cause.EVICTED)
     if ended.reason == "OOMKilled":
         return Cause.OUT_OF_MEMORY
+    if ended.reason in LOST_CONTAINERS:
+        return Cause.NODE_LOST
     launched = container is pod.main and pod.metadata.labels.get(names.LABEL_COMPONENT) == names.WORKER
     return LAUNCHER_CODES.get(ended.exit_code, Cause.USER_ERROR) if launched else Cause.USER_ERROR
 

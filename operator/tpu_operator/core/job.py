@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import RuleAction, SuccessPolicy
 from tpu_operator.catalog import CatalogError
-from tpu_operator.core import capacity, failures, gangscheduling, pending, restart, startup
+from tpu_operator.core import capacity, failures, gangscheduling, inplace, pending, restart, startup
 from tpu_operator.core.jobstatus import Draft, acknowledged, describe, refused
 from tpu_operator.core.jobview import JobView, observe
 from tpu_operator.core.missing import LEFT_TO_SCHEDULER, missing_pods, template_faults
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 
 NO_ROOM: Final = "the node pool that was chosen has no room after all; the scheduler looks for another"
 CHANGED: Final = "the spec or the operator's settings have changed since the pods were created"
+IGNORED: Final = "FailureIgnored"
+LOST_IN_PLACE: Final = "LostInPlace"
+LATE_IN_PLACE: Final = "NotReadyInPlace"
+"""Reasons of attempts that are not charged, around restarts in place."""
+NOT_READY: Final = "not all hosts were ready again in time after a restart in place; their pods are replaced"
 MANAGER: Final = "tpu-operator.dev/tpu-operator"
 """Value of `spec.managedBy` that means us; so does leaving it out."""
 
@@ -53,7 +58,7 @@ def plan(snapshot: JobSnapshot, now: datetime, settings: PodSettings) -> Plan:
         _success(view, draft)
         or _deadline(view, draft)
         or _suspend(view, draft)
-        or _failure(view, draft)
+        or _failure(view, draft, settings)
         or _converge(view, draft, settings)
     )
 
@@ -104,21 +109,59 @@ def _suspend(view: JobView, draft: Draft) -> Plan | None:
     return draft.plan(deletes=(*deletes(view.stale, view.losses), *groups))
 
 
-def _failure(view: JobView, draft: Draft) -> Plan | None:
+def _failure(view: JobView, draft: Draft, settings: PodSettings) -> Plan | None:
     plan = _refine(view, draft)
     if plan is not None:
         return plan
-    policy = view.job.spec.failure_policy
     # The gang whose failure is on record comes first: the pods of the others are gone because of it.
     for gang in sorted(view.gangs, key=lambda gang: view.incident(gang) is None):
-        found = failures.root(_candidates(view, gang))
-        if found is None:
-            continue
-        why = restart.fatal(found, policy, draft.restarts)
-        if why:
-            return _fail(view, draft, found, why)
-        return draft.restart(gang, found)
+        plan = _gang_failure(view, draft, gang, settings)
+        if plan is not None:
+            return plan
     return None
+
+
+def _gang_failure(view: JobView, draft: Draft, gang: Gang, settings: PodSettings) -> Plan | None:
+    """Restart a gang in which something has failed, in its pods if they all go on."""
+    policy = view.job.spec.failure_policy
+    final = _candidates(view, gang)
+    if plan := _overtaken(view, draft, gang, final):
+        return plan
+    told = [] if view.incident(gang) else inplace.new_failures(gang, policy.coalesce_seconds, view.now)
+    found = failures.root([*final, *_heeded(view, told)])
+    if found is None and not told:
+        return None
+    if found is not None and (why := restart.fatal(found, policy, draft.restarts)):
+        return _fail(view, draft, found, why)
+    stays = (
+        bool(told)
+        and not final
+        and inplace.possible(gang, PodFactory(view.job, view.spec, settings).revision)
+    )
+    if found is None:
+        # A rule leaves the failure alone; but its container starts again, and so its gang does.
+        return draft.renew([gang], IGNORED, describe(told[0]), in_place=stays)
+    return draft.restart(gang, found, in_place=stays)
+
+
+def _overtaken(view: JobView, draft: Draft, gang: Gang, final: list[Failure]) -> Plan | None:
+    """Make new pods where a gang that restarts in place loses one, by what has made it restart or soon after.
+
+    That is one failure and not two, and its root the earlier of them.
+    """
+    last, found = gang.last, failures.root(final)
+    if found is None or last is None or gang.in_place_since is None or last.attempt != gang.number - 1:
+        return None
+    if failures.earlier(found, last) and view.status.last_failure == last and view.restarting_for(last.cause):
+        draft.take_back(last)
+        if why := restart.fatal(found, view.job.spec.failure_policy, draft.restarts):
+            draft.record(found)
+            return draft.fail(why, _why(view, found, why))
+        return draft.restart(gang, found)
+    window = timedelta(seconds=view.job.spec.failure_policy.coalesce_seconds)
+    if found.time is None or last.time is None or found.time > last.time + window:
+        return None
+    return draft.renew([gang], LOST_IN_PLACE, describe(found))
 
 
 def _candidates(view: JobView, gang: Gang) -> list[Failure]:
@@ -128,9 +171,16 @@ def _candidates(view: JobView, gang: Gang) -> list[Failure]:
     count.
     """
     if known := view.incident(gang):
-        return _heeded(view, [*gang.reported(gang.attempt, view.now), known])
+        return _heeded(view, [*_reported(view, gang, known), known])
     late = startup.timed_out(gang, view.job.spec.startup_timeout_seconds, view.now)
-    return _heeded(view, [*gang.failures(view.now), *late])
+    return _heeded(view, [*gang.failures(view.now), *map(gang.numbered, late)])
+
+
+def _reported(view: JobView, gang: Gang, known: Failure) -> list[Failure]:
+    """What is told of the attempt of a failure on record."""
+    coalesce = view.job.spec.failure_policy.coalesce_seconds
+    stayed = inplace.known_failures(gang, known, coalesce, view.now)
+    return [*gang.reported(known.attempt, view.now), *stayed]
 
 
 def _heeded(view: JobView, seen: Iterable[Failure]) -> list[Failure]:
@@ -148,7 +198,7 @@ def _refine(view: JobView, draft: Draft) -> Plan | None:
     gang = view.restarted(last) if last is not None else None
     if last is None or gang is None:
         return None
-    found = failures.root(_heeded(view, gang.reported(last.attempt, view.now)))
+    found = failures.root(_heeded(view, _reported(view, gang, last)))
     if found is None or not failures.earlier(found, last):
         return None
     draft.take_back(last)
@@ -218,6 +268,10 @@ def _renew(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:
     """Start an attempt anew whose pods cannot be completed, or not where they are."""
     if outdated := _outdated(view, factory.revision):
         return draft.renew(outdated, "TemplateChanged", CHANGED)
+    for gang in view.gangs:
+        draft.requeue(inplace.left(gang, view.now))
+    if late := [gang for gang in view.gangs if inplace.late(gang, view.now)]:
+        return draft.renew(late, LATE_IN_PLACE, NOT_READY)
     if not factory.chooses_pools:
         return None
     if refused := [gang for gang in view.gangs if pending.pinned_in_vain(gang.current, view.now)]:

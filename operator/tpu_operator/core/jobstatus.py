@@ -54,6 +54,7 @@ class Draft:
         self._old_slices = {s.index: s for s in view.status.slices}
         self._changes: dict[str, Any] = {}
         self._bumped: dict[int, SliceState] = {}
+        self._kept: set[int] = set()
         self._failures: dict[int, Failure] = {}
         self._final: SliceState | None = None
         self._hold: Hold | None = None
@@ -85,16 +86,16 @@ class Draft:
         self.record(failure)
         self.conditions.set(ConditionType.RESTARTING, True, failure.cause, describe(failure))
 
-    def restart(self, gang: Gang, failure: Failure) -> Plan:
-        """Give up the gang's attempt and go on to the next."""
+    def restart(self, gang: Gang, failure: Failure, *, in_place: bool = False) -> Plan:
+        """Give up the gang's attempt and go on to the next, with other pods or in those that it has."""
         self.charge(failure)
-        self._bump([gang], SliceState.RESTARTING)
+        self._bump([gang], SliceState.RESTARTING, in_place=in_place)
         self._await_attempt()
         return self.plan()
 
-    def renew(self, gangs: list[Gang], reason: str, message: str) -> Plan:
-        """Go on to the gangs' next attempt, as pods would be made differently now; nothing is charged."""
-        self._bump(gangs, SliceState.RESTARTING)
+    def renew(self, gangs: list[Gang], reason: str, message: str, *, in_place: bool = False) -> Plan:
+        """Go on to the gangs' next attempt, for a reason that is no failure; nothing is charged."""
+        self._bump(gangs, SliceState.RESTARTING, in_place=in_place)
         self.conditions.set(ConditionType.RESTARTING, True, reason, message)
         self._await_attempt()
         return self.plan()
@@ -127,7 +128,7 @@ class Draft:
         if self._view.status.start_time is None:
             self._changes["start_time"] = self._view.now
         self._clear(ConditionType.SUSPENDED, "Resumed")
-        if not any(gang.absent for gang in gangs):
+        if not any(gang.absent or gang.in_place_under_way for gang in gangs):
             self._clear(ConditionType.RESTARTING, "Restarted")
         self._set_ready(gangs)
         if conflicts:
@@ -162,8 +163,12 @@ class Draft:
             requeue_after=min(self._requeue, default=None),
         )
 
-    def _bump(self, gangs: Iterable[Gang], state: SliceState) -> None:
-        self._bumped |= {index: state for gang in gangs for index in gang.slices}
+    def _bump(self, gangs: Iterable[Gang], state: SliceState, *, in_place: bool = False) -> None:
+        indexes = [index for gang in gangs for index in gang.slices]
+        self._bumped |= dict.fromkeys(indexes, state)
+        if in_place:
+            self._kept.update(indexes)
+            return
         blocked = self.conditions.get(ConditionType.BLOCKED)
         if blocked is not None and blocked.reason == OVERRIDDEN:
             # Said of the pods that are given up now; of the next ones it may not be true.
@@ -248,7 +253,9 @@ class Draft:
             state = self._bumped[index]
             return SliceStatus(
                 index=index,
-                attempt=gang.attempt + 1,
+                attempt=gang.number + 1,
+                restarts_in_place=gang.in_place + (index in self._kept),
+                in_place_since=self._view.now if index in self._kept else None,
                 state=state,
                 ready=f"0/{hosts}",
                 node_pool=old.node_pool,
@@ -256,11 +263,16 @@ class Draft:
             )
         pods = gang.by_slice[index]
         ready = hosts if index in gang.done else sum(pod.ready or gang.is_done(pod) for pod in pods)
+        if gang.in_place_under_way:
+            ready = 0  # kubelets are slow to see that processes have stopped
         restarting = self.conditions.is_true(ConditionType.RESTARTING) and bool(gang.absent)
+        restarting = restarting or gang.in_place_under_way
         state = slice_state(gang, index, hosts, restarting=restarting)
         return SliceStatus(
             index=index,
-            attempt=gang.attempt,
+            attempt=gang.number,
+            restarts_in_place=gang.in_place,
+            in_place_since=None if self._final or not gang.in_place_under_way else gang.in_place_since,
             state=self._final or state,
             ready=f"{ready}/{hosts}",
             node_pool=pending.node_pool(pods, self._view.snapshot.nodes.by_name) or old.node_pool,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tpu_operator import catalog
-from tpu_operator.api import ConditionType, Launcher, RestartScope, RuleAction, SliceState
-from tpu_operator.core import failures, names, restart
+from tpu_operator.api import ConditionType, Launcher, RestartScope, RestartStrategy, RuleAction, SliceState
+from tpu_operator.core import failures, inplace, names, restart
 from tpu_operator.core.environment import GangSpec
 from tpu_operator.core.slicegroup import Gang, Member, workers
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from tpu_operator.api import Failure, TPUJob, TPUJobStatus
+    from tpu_operator.api import Failure, SliceStatus, TPUJob, TPUJobStatus
     from tpu_operator.core.nodes import Loss
     from tpu_operator.core.snapshot import JobSnapshot, Pod
 
@@ -104,7 +104,7 @@ class JobView:
     def incident(self, gang: Gang) -> Failure | None:
         """The failure on record for the gang's present attempt."""
         last = self.status.last_failure
-        return last if last and last.attempt == gang.attempt and gang.has_member(last.pod) else None
+        return last if last and last.attempt == gang.number and gang.has_member(last.pod) else None
 
     def restarting_for(self, reason: str) -> bool:
         """Whether that is why a restart is under way."""
@@ -115,7 +115,7 @@ class JobView:
         """The gang that is being restarted because of that failure, if one is."""
         if not self.restarting_for(failure.cause):
             return None
-        gangs = (g for g in self.gangs if g.attempt == failure.attempt + 1 and g.has_member(failure.pod))
+        gangs = (g for g in self.gangs if g.number == failure.attempt + 1 and g.has_member(failure.pod))
         return next(gangs, None)
 
 
@@ -162,6 +162,8 @@ def gang_spec(job: TPUJob) -> GangSpec:
         launcher=run.launcher,
         processes_per_host=run.processes_per_host or (shape.devices_per_host if each_device else 1),
         gate_seconds=GATE_SECONDS,
+        alone=tpu.slices > 1 and job.spec.failure_policy.restart_scope == RestartScope.SLICE,
+        in_place=job.spec.failure_policy.restart_strategy == RestartStrategy.IN_PLACE,
     )
 
 
@@ -193,11 +195,16 @@ def _gang(
     slices = {member.slice_index for member in members}
     recorded = [s for s in job.status.slices if s.index in slices]
     # A status that was lost, by a restore from backup for instance, is read off the pods again.
-    known = [s.attempt for s in recorded] or [pod.attempt for pod in pods.values()]
+    known = [s.attempt - s.restarts_in_place for s in recorded] or [pod.attempt for pod in pods.values()]
     attempt = max(known, default=0)
+    present = [pod for pod in pods.values() if pod.attempt == attempt]
+    in_place = max((s.restarts_in_place for s in recorded), default=inplace.restarts(present, now))
     # Slices that restarted one by one catch up when the scope becomes the job: nobody took their pods away.
-    started = all(s.state in SEEN_ON_NODES and s.attempt == attempt for s in recorded)
-    if not _headed(job, [pod for pod in pods.values() if pod.attempt == attempt]):
+    started = all(
+        (s.state in SEEN_ON_NODES or s.in_place_since) and s.attempt - s.restarts_in_place == attempt
+        for s in recorded
+    )
+    if not _headed(job, present):
         members = tuple(member for member in members if member.slice_index is not None)
         pods = {member.name: pods[member.name] for member in members if member.name in pods}
     return Gang(
@@ -211,7 +218,20 @@ def _gang(
             **_misplaced(snapshot, pods.values(), attempt, now),
             **{name: failures.node_lost(pod, losses[name]) for name, pod in pods.items() if name in losses},
         },
+        in_place=in_place,
+        in_place_since=min((s.in_place_since for s in recorded if s.in_place_since), default=None),
+        last=_last(job.status, recorded, members, attempt + in_place),
     )
+
+
+def _last(
+    status: TPUJobStatus, recorded: Iterable[SliceStatus], members: Iterable[Member], number: int
+) -> Failure | None:
+    """The last failure of a gang of that number that has led to another attempt."""
+    newest = status.last_failure
+    ours = newest is not None and any(member.name == newest.pod for member in members)
+    told = [newest if ours else None, *(s.last_failure for s in recorded)]
+    return max((f for f in told if f and f.attempt < number), key=lambda f: f.attempt, default=None)
 
 
 def _misplaced(snapshot: JobSnapshot, pods: Iterable[Pod], attempt: int, now: datetime) -> dict[str, Failure]:

@@ -24,11 +24,12 @@ PULL_ERRORS: Final = (
     "RegistryUnavailable",
     "SignatureValidationFailed",
 )
+BACK_OFF: Final = "CrashLoopBackOff"
 START_ERRORS: Final = (
     "CreateContainerConfigError",
     "CreateContainerError",
     "RunContainerError",
-    "CrashLoopBackOff",
+    BACK_OFF,
 )
 KUBELET_ERRORS: Final = dict.fromkeys(PULL_ERRORS, BlockedReason.IMAGE_PULL_FAILED) | dict.fromkeys(
     START_ERRORS, BlockedReason.CREATE_REFUSED
@@ -101,6 +102,8 @@ def not_started(pods: Iterable[Pod]) -> Hold | None:
     for pod in pods:
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             waiting = status.state.waiting
+            if waiting and waiting.reason == BACK_OFF and pod.restartable and status is pod.main:
+                continue  # the restart in place that is under way
             if waiting and (reason := KUBELET_ERRORS.get(waiting.reason)):
                 where = f"container {status.name} of pod {pod.name}"
                 return Hold(reason, f"{where}: {waiting.reason}: {waiting.message[:QUOTE]}")

@@ -10,6 +10,17 @@ LAST: Final = ',"log":'
 """The last field; no JSON string holds this. Kubelets cut the messages of pods with many containers."""
 
 
+class Earlier(msgspec.Struct, rename="camel", frozen=True):
+    """How an earlier attempt ended on the same host, in brief."""
+
+    attempt: int
+    cause: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    time: Annotated[float, msgspec.Meta(gt=0, lt=1 << 33)] | None = None
+    error: str | None = None
+
+
 class Report(msgspec.Struct, rename="camel", frozen=True):
     """What the launcher leaves behind; what does not have this form is not from it."""
 
@@ -20,6 +31,8 @@ class Report(msgspec.Struct, rename="camel", frozen=True):
     error: str | None = None
     terminated: bool = False
     """It was told to stop before anything had failed."""
+    attempt: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    earlier: tuple[Earlier, ...] = ()
 
 
 def read(message: str) -> Report | None:

@@ -57,6 +57,9 @@ class Gang:
         done: slices of which it is on record that all hosts have succeeded; their pods may go.
         ignored: names of failed pods that the failure policy leaves alone.
         faults: by pod, failures that show in its node alone.
+        in_place: how many of its restarts so far have kept the pods.
+        in_place_since: since when such a restart is under way, None if none is.
+        last: the last failure on record that has led to another attempt.
     """
 
     members: tuple[Member, ...]
@@ -66,6 +69,14 @@ class Gang:
     done: frozenset[int] = frozenset()
     ignored: frozenset[str] = frozenset()
     faults: Mapping[str, Failure] = field(default_factory=dict)
+    in_place: int = 0
+    in_place_since: datetime | None = None
+    last: Failure | None = None
+
+    @property
+    def number(self) -> int:
+        """The attempt of its slices, restarts of both kinds counted."""
+        return self.attempt + self.in_place
 
     @cached_property
     def slices(self) -> tuple[int, ...]:
@@ -107,6 +118,11 @@ class Gang:
         return not self.absent and all(pod.ready or self.is_done(pod) for pod in self.current)
 
     @property
+    def in_place_under_way(self) -> bool:
+        """Whether its pods were to start again and are not all ready yet."""
+        return self.in_place_since is not None and not self.ready
+
+    @property
     def scheduled(self) -> bool:
         """Whether every member has a node."""
         return not self.absent and all(pod.spec.node_name for pod in self.current)
@@ -142,12 +158,12 @@ class Gang:
         seen = [failure for pod in self.current if (failure := self._failure(pod, now))]
         if not self.started:
             return seen
-        gone = [failures.missing(m.name, m.slice_index, m.host, self.attempt, now) for m in self.absent]
+        gone = [failures.missing(m.name, m.slice_index, m.host, self.number, now) for m in self.absent]
         return seen + gone
 
     def reported(self, attempt: int, now: datetime) -> list[Failure]:
         """Failures of an attempt for which something else than a plain deletion is to blame."""
-        pods = [pod for pod in self.pods.values() if pod.attempt == attempt]
+        pods = [pod for pod in self.pods.values() if pod.attempt + self.in_place == attempt]
         found = [failure for pod in pods if (failure := self._failure(pod, now))]
         return [failure for failure in found if failure.cause != Cause.POD_DELETED]
 
@@ -155,7 +171,14 @@ class Gang:
         """What the pod says itself goes before what its node says, unless it was only taken away."""
         told = failures.failure_of(pod, now)
         fault = self.faults.get(pod.name)
-        return fault if fault and (told is None or told.cause == Cause.POD_DELETED) else told
+        found = fault if fault and (told is None or told.cause == Cause.POD_DELETED) else told
+        return self.numbered(found) if found else None
+
+    def numbered(self, failure: Failure) -> Failure:
+        """A failure that bears the attempt of its pod, with that of its slice."""
+        if not self.in_place:
+            return failure
+        return failure.model_copy(update={"attempt": failure.attempt + self.in_place})
 
 
 def deletes(pods: Iterable[Pod], unreachable: Container[str] = ()) -> tuple[Delete, ...]:

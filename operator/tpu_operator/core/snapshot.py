@@ -97,6 +97,7 @@ class ContainerStatus(View, frozen=True):
 
     name: str
     state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
     ready: bool = False
     restart_count: int = 0
 
@@ -146,6 +147,8 @@ class PodSpec(View, frozen=True):
     node_name: str = ""
     scheduling_group: SchedulingGroup = SchedulingGroup()
     node_selector: NodeSelector = NodeSelector()
+    restart_policy: str = ""
+    termination_grace_period_seconds: int = 30
     containers: list[Container] = msgspec.field(default_factory=list)
 
 
@@ -230,17 +233,27 @@ class Pod(View, frozen=True):
         return ended.exit_code == 0 and not self.stopped
 
     @property
+    def restartable(self) -> bool:
+        """Whether its kubelet starts containers of it again that have failed."""
+        ended = self.deleting or self.status.phase in {"Succeeded", "Failed"}
+        return self.spec.restart_policy == "OnFailure" and not ended
+
+    @property
     def failed(self) -> bool:
-        """Whether the user's command failed, or the pod without it."""
-        ended = self.terminated is not None or self.status.phase == "Failed"
+        """Whether the user's command failed for good, or the pod without it."""
+        ended = (self.terminated is not None and not self.restartable) or self.status.phase == "Failed"
         return ended and not self.succeeded
 
     @property
     def finished(self) -> bool:
         """Whether nothing of it runs any more; the phase may say so later than the containers do."""
         statuses = self.status.container_statuses
-        ended = bool(statuses) and all(status.state.terminated for status in statuses)
+        ended = bool(statuses) and all(map(self._is_over, statuses))
         return ended or self.status.phase in {"Succeeded", "Failed"}
+
+    def _is_over(self, status: ContainerStatus) -> bool:
+        ended = status.state.terminated
+        return ended is not None and (ended.exit_code == 0 or not self.restartable)
 
     @property
     def ready(self) -> bool:

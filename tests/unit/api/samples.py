@@ -56,6 +56,8 @@ def full_status() -> TPUJobStatus:
             SliceStatus(
                 index=0,
                 attempt=1,
+                restarts_in_place=1,
+                in_place_since=NOON,
                 state=SliceState.RESTARTING,
                 ready="3/4",
                 node_pool="pool-a",

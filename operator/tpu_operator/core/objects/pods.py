@@ -29,6 +29,8 @@ TOLERATION: Final = {"key": names.TPU_RESOURCE, "operator": "Exists", "effect": 
 MAX_VARIABLE: Final = 128 * 1024
 LAST_WORDS: Final = 5
 """Seconds of a pod's grace period in which the launcher kills what is left and writes its report."""
+STATE_DIR: Final = "/run/tpu-operator"
+"""What the launcher remembers over restarts of its container."""
 CACHE_DIR: Final = "/var/cache/tpu-operator"
 
 
@@ -89,10 +91,13 @@ class PodFactory:
             names.LABEL_HOST: str(host),
             names.LABEL_SLICE_ID: self._slice_id(slice_index),
         }
+        number = attempt + self._in_place(slice_index)
+        if self.gang.in_place:
+            labels[names.LABEL_FIRST_ATTEMPT] = str(number)
         grouped = {"schedulingGroup": {"podGroupName": group}} if group else {}
         base = self._pod(name, labels, self._worker_spec(slice_index, pool) | grouped)
         pod = merge(base, _template(self.job.spec.template))
-        place = Place(slice_index, host, attempt)
+        place = Place(slice_index, host, number)
         _add_dns(pod["spec"])
         overrides = self._add_environment(pod["spec"], place)
         conflicts = (
@@ -113,8 +118,17 @@ class PodFactory:
         """Hash of all that pods are made from, apart from their place and attempt."""
         spec = self.job.spec.wire()
         source = [spec.get(field) for field in ("tpu", "run", "template", "head", "scheduling")]
+        if self.gang.alone or self.gang.in_place:
+            source.append([self.gang.alone, self.gang.in_place])
         text = json.dumps([source, asdict(self.settings)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+    def _in_place(self, slice_index: int) -> int:
+        """Restarts in place of the gang that a slice is in, with whatever pods."""
+        slices = self.job.status.slices
+        return max(
+            (s.restarts_in_place for s in slices if s.index == slice_index or not self.gang.alone), default=0
+        )
 
     def _main_conflicts(self, base: Manifest, pod: Manifest) -> Iterable[str]:
         """What a template must leave as it is in the containers that hold the chips."""
@@ -175,6 +189,8 @@ class PodFactory:
                 {"name": "tmp", "emptyDir": {}},
             ],
         }
+        if self.gang.in_place:
+            _add_state(spec)
         if scheduling.priority_class_name:
             spec["priorityClassName"] = scheduling.priority_class_name
         if self.exclusive and not pool:
@@ -332,6 +348,15 @@ class PodFactory:
         container["env"] = with_defaults(user, ours)
         container["resources"] = _matched(container["resources"])
         return set(overridden(user, ours))
+
+
+def _add_state(spec: Manifest) -> None:
+    """Let the kubelet start the launcher again, and the launcher remember."""
+    main = spec["containers"][0]
+    spec["restartPolicy"] = "OnFailure"
+    spec["volumes"].append({"name": "state", "emptyDir": {}})
+    main["volumeMounts"].append({"name": "state", "mountPath": STATE_DIR})
+    main["env"] = with_defaults(main["env"], {"TPU_LAUNCH_STATE_DIR": STATE_DIR})
 
 
 def owner_reference(job: TPUJob) -> Manifest:

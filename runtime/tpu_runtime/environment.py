@@ -20,6 +20,8 @@ LAUNCHERS = ("none", "jax", "torchrun")
 DEFAULT_PORT = 8090
 DEFAULT_GATE_TIMEOUT = 600.0
 DEFAULT_GRACE = 25.0
+IN_PLACE_GRACE = 2.0
+"""Where the job is to go on at once: without its peers, a process has little left that it could save."""
 DEFAULT_TERMINATION_LOG = "/dev/termination-log"
 TERMINATION_LOG = "TPU_LAUNCH_TERMINATION_LOG"
 STATE_DIR = "TPU_LAUNCH_STATE_DIR"
@@ -154,11 +156,13 @@ class Settings:
 
     Attributes:
         in_place: when a process has failed anywhere, all hosts meet again and start anew.
+        grace_after_failure: for processes that stop since another one has failed.
     """
 
     port: int
     gate_timeout: float
     grace: float
+    grace_after_failure: float
     in_place: bool = False
 
 
@@ -387,11 +391,16 @@ def _identity(reader: _Reader, place: Place) -> Identity:
 
 def _settings(reader: _Reader) -> Settings:
     port = "TPU_LAUNCH_PORT"
+    grace = reader.number("TPU_LAUNCH_GRACE_SECONDS", DEFAULT_GRACE)
+    in_place = bool(reader.variables.get(STATE_DIR))
     return Settings(
         port=reader.integer(port, 0, 65535) if reader.variables.get(port) else DEFAULT_PORT,
         gate_timeout=reader.number("TPU_LAUNCH_GATE_TIMEOUT_SECONDS", DEFAULT_GATE_TIMEOUT),
-        grace=reader.number("TPU_LAUNCH_GRACE_SECONDS", DEFAULT_GRACE),
-        in_place=bool(reader.variables.get(STATE_DIR)),
+        grace=grace,
+        grace_after_failure=reader.number(
+            "TPU_LAUNCH_FAILURE_GRACE_SECONDS", min(grace, IN_PLACE_GRACE) if in_place else grace
+        ),
+        in_place=in_place,
     )
 
 

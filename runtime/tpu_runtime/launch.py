@@ -223,7 +223,8 @@ class _Launch:
         """Run the user's processes; the report is None where they are to be started again here."""
         attempt = self._history.attempt
         self._unlock_chips()
-        group = self._group = health.group = Group(self._env.settings.grace)
+        settings = self._env.settings
+        group = self._group = health.group = Group(settings.grace, settings.grace_after_failure)
         commands = frameworks.commands(at_attempt(self._env, attempt), self._command)
         health.expected = len(commands)
         oom_before = oom_kills()

@@ -75,6 +75,7 @@ class Group:
 
     Attributes:
         grace: seconds from the signal to stop until what is left is killed.
+        grace_after_failure: the same, where they stop since a process has failed, here or elsewhere.
         running: processes that have not ended.
         failed: the first process that failed by itself.
         failing: set when there is one.
@@ -84,6 +85,7 @@ class Group:
     """
 
     grace: float
+    grace_after_failure: float
     running: list[Process] = field(default_factory=list)
     failed: Optional[Process] = None
     stop_signal: Optional[int] = None
@@ -130,7 +132,7 @@ class Group:
         if self.failed is None and self.stop_signal is None:
             self.recalled = True
             self._send(signal.SIGTERM)
-            self._start_grace()
+            self._start_grace(self.grace_after_failure)
 
     def deliver(self, signum: int) -> None:
         """Pass a signal on to all processes; one that asks to stop starts the grace period."""
@@ -138,7 +140,7 @@ class Group:
         if signum in STOP_SIGNALS:
             if self.failed is None and self.stop_signal is None:
                 self.stop_signal = signum
-            self._start_grace()
+            self._start_grace(self.grace)
 
     @property
     def first(self) -> Optional[Process]:
@@ -191,7 +193,7 @@ class Group:
             self.failed = process
             self.failing.set()
             self._send(signal.SIGTERM)
-            self._start_grace()
+            self._start_grace(self.grace_after_failure)
         if not self.running:
             self._all_ended.set()
 
@@ -200,9 +202,9 @@ class Group:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signum)
 
-    def _start_grace(self) -> None:
+    def _start_grace(self, seconds: float) -> None:
         if self._killer is None:
-            self._killer = asyncio.get_running_loop().call_later(self.grace, self._kill)
+            self._killer = asyncio.get_running_loop().call_later(seconds, self._kill)
 
     def _kill(self) -> None:
         """Kill all that descends from us."""

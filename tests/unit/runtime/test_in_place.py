@@ -277,7 +277,7 @@ async def test_two_attempts_never_run_side_by_side_whatever_happens(
 
 SCRIPT = """
 echo up-$TPU_OPERATOR_ATTEMPT
-trap 'echo told; exit 1' TERM
+trap 'echo told; [ -e "$DEAF" ] || exit 1' TERM
 i=0
 while :; do
   [ -e "$DOOM-$TPU_OPERATOR_ATTEMPT" ] && { echo doomed >&2; exit 3; }
@@ -309,6 +309,7 @@ class Pods:
                 "TPU_OPERATOR_COORDINATOR": f"localhost:{self.port}",
                 "DOOM": str(self.folder / f"doom-{host}"),
                 "WELL": str(self.folder / "well"),
+                "DEAF": str(self.folder / "deaf"),
             } | self.more
             env = variables(changes, hosts=self.hosts, host=host, attempt=0)
             self.current[host] = self.launch(env, "sh", "-c", SCRIPT)
@@ -381,6 +382,19 @@ def test_a_launcher_that_is_killed_leaves_no_word_and_its_successor_another_numb
     pods.current[0].kill()
     pods.start(0)
     pods.wait_up(2)
+    pods.end()
+
+
+def test_a_process_that_waits_for_its_peers_instead_of_stopping_is_killed(pods: Pods) -> None:
+    pods.more["TPU_LAUNCH_FAILURE_GRACE_SECONDS"] = "0.2"
+    (pods.folder / "deaf").touch()
+    pods.start()
+    pods.wait_up(0)
+    pods.doom(2, 0)
+    assert pods.current[2].code() == 3
+    pods.start(2)
+    pods.wait_up(1)
+    assert b"told" in pods.current[1].stdout
     pods.end()
 
 

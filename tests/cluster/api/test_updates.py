@@ -58,6 +58,20 @@ def test_tpu_and_run_are_fixed_once_started(jobs: Jobs, name: str, changes: Obje
     assert "wait for phase Suspended" in message
 
 
+def test_how_it_restarts_is_fixed_once_started_and_with_whom_only_in_place(jobs: Jobs) -> None:
+    running(jobs, "policy")
+    in_place = {"failurePolicy.restartStrategy": "InPlace"}
+    message = jobs.update("policy", in_place)
+    assert "spec.failurePolicy: Forbidden: restartStrategy, and with InPlace restartScope, cannot" in message
+    assert jobs.update("policy", {"failurePolicy.restartStrategy": "Recreate"}) == ""
+    assert jobs.update("policy", {"failurePolicy.restartScope": "Slice"}) == ""
+    jobs.create(job(in_place, name="policy-in-place"))
+    jobs.write_status("policy-in-place", STARTED)
+    for change in ({"failurePolicy.restartScope": "Slice"}, {"failurePolicy.restartStrategy": "Recreate"}):
+        assert "spec.failurePolicy: Forbidden" in jobs.update("policy-in-place", in_place | change)
+    assert jobs.update("policy-in-place", in_place | {"failurePolicy.maxRestarts": 9}) == ""
+
+
 def test_tpu_and_run_may_change_before_the_start(jobs: Jobs) -> None:
     jobs.create(job(name="not-started"))
     assert jobs.update("not-started", {"tpu.topology": "4x8", "run.command": ["other"]}) == ""

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.cluster.operations.site import FRESH, LANES
-from tpu_operator.core.names import LABEL_ATTEMPT
+from tpu_operator.core.names import LABEL_ATTEMPT, LABEL_FIRST_ATTEMPT
 
 if TYPE_CHECKING:
     from tests.cluster.operations.fields import Object
@@ -20,6 +20,7 @@ COUNTING: Final = {"Unschedulable", "CapacityInUse"}
 HISTORY: Final = ("observedGeneration", "startTime", "completionTime")
 """Fields of the status that tell when something was, or how often the spec has changed."""
 RUNNING: Final = {"Running", "Suspended", "Succeeded", "Failed"}
+ATTEMPTS: Final = (LABEL_ATTEMPT, LABEL_FIRST_ATTEMPT)
 OURS: Final = "tpu-operator.dev/tpu-operator"
 
 
@@ -80,7 +81,7 @@ def _likened(reason: str, message: str) -> str:
 def _pod(pod: Object) -> Object:
     meta, spec, status = pod["metadata"], dict(pod["spec"]), pod["status"]
     spec.pop("nodeName", None)
-    labels = meta["labels"] | {LABEL_ATTEMPT: "0"}
+    labels = meta["labels"] | {label: "0" for label in ATTEMPTS if label in meta["labels"]}
     ready = [c["status"] for c in status.get("conditions", []) if c["type"] == "Ready"]
     return {
         "labels": labels,

@@ -109,7 +109,10 @@ class PodFactory:
 
     def head(self, attempt: int) -> BuiltPod:
         """The CPU pod of `spec.head`: ours in name and life, the user's in content."""
-        base = self._pod(names.head_name(self.job.metadata.name), self._labels(names.HEAD, attempt), {})
+        labels = self._labels(names.HEAD, attempt)
+        if self.gang.in_place:
+            labels[names.LABEL_FIRST_ATTEMPT] = str(attempt + self._in_place(0))
+        base = self._pod(names.head_name(self.job.metadata.name), labels, {})
         pod = merge(base, _template(self.job.spec.head))
         return BuiltPod(pod, tuple(_conflicts(base, pod, "spec.head")))
 

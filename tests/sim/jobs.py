@@ -42,6 +42,12 @@ class Ledger:
     scripts: dict[str, Script] = field(default_factory=dict)
     failed: defaultdict[Attempt, list[str]] = field(default_factory=lambda: defaultdict(list))
     disturbed: set[Attempt] = field(default_factory=set)
+    rounds: defaultdict[Attempt, int] = field(default_factory=lambda: defaultdict(int))
+    """By the pods' attempt: how often their processes were started again in them."""
+
+    def number(self, pod: Stored, gang: int) -> int:
+        """The attempt that a pod runs, or would if its gang were complete."""
+        return first_attempt(pod) + self.rounds[owner(pod), gang, attempt(pod)]
 
     def counted(self, uid: str, *, surely: bool) -> int:
         """Attempts that ended by a failure that counts; surely, if nothing else can have ended them."""
@@ -83,6 +89,16 @@ def max_restarts(job: Object) -> int:
 def attempt(pod: Stored) -> int:
     """Attempt that a pod was made for; -1 if it does not say."""
     return int(pod.labels.get(f"{PREFIX}attempt", "-1"))
+
+
+def first_attempt(pod: Stored) -> int:
+    """Number of the attempt that a pod was made for, restarts in place counted."""
+    return int(pod.labels.get(f"{PREFIX}first-attempt", attempt(pod)))
+
+
+def stays(pod: Stored) -> bool:
+    """Whether the kubelet starts the containers of a pod again that have failed."""
+    return bool(pod.body["spec"].get("restartPolicy") == "OnFailure")
 
 
 def owner(stored: Stored) -> str:

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tests.sim import jobs
-from tests.sim.jobs import attempt, deleting, finished, is_true, set_condition
+from tests.sim.containers import Containers
+from tests.sim.jobs import deleting, finished, is_true, set_condition
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,8 +34,10 @@ class Kubelets:
         self._rng = world.rng(ME)
         self._skew = skew
         self._skews: dict[str, float] = {}
-        self._over: set[str] = set()
-        self._ending: set[frozenset[str]] = set()
+        self.over: set[str] = set()
+        """Pods whose programs have ended, whoever knows."""
+        self._ending: set[tuple[int, frozenset[str]]] = set()
+        self.containers = Containers(self, world)
         world.server.listeners.append(self._on_change)
 
     def _on_change(self, change: Change) -> None:
@@ -50,20 +53,20 @@ class Kubelets:
     async def _start(self, key: Key, uid: str) -> None:
         """From a node to ready."""
         await asyncio.sleep(self._rng.uniform(0.05, 2.0))
-        if self._rng.random() < 0.03 and await self._reach(key, uid):
+        if self._rng.random() < 0.03 and await self.reach(key, uid):
             waiting = {"reason": "ImagePullBackOff", "message": "not there yet"}
-            self._set(key, uid, {"containerStatuses": [{"name": "main", "state": {"waiting": waiting}}]})
+            self.set(key, uid, {"containerStatuses": [{"name": "main", "state": {"waiting": waiting}}]})
             await asyncio.sleep(self._rng.uniform(1.0, 20.0))
-        if not await self._reach(key, uid):
+        if not await self.reach(key, uid):
             return
         running = {"running": {"startedAt": self._world.stamp()}}
-        self._set(key, uid, {"phase": "Running", "containerStatuses": [{"name": "main", "state": running}]})
+        self.set(key, uid, {"phase": "Running", "containerStatuses": [{"name": "main", "state": running}]})
         await asyncio.sleep(self._rng.uniform(0.05, 2.0))
-        if await self._reach(key, uid):
+        if await self.reach(key, uid):
             self.set_ready(key, uid, "True")
-            self._begin_to_end(key)
+            self.begin_to_end(key)
 
-    async def _reach(self, key: Key, uid: str) -> bool:
+    async def reach(self, key: Key, uid: str) -> bool:
         """Wait until the pod's node is up; whether the pod is still to run there."""
         while pod := self._lives(key, uid):
             if self._is_up(pod):
@@ -94,7 +97,7 @@ class Kubelets:
             self._rng.uniform(30.0, 75.0) if late else self._rng.uniform(0.05, 2.0 if luck < 0.7 else 20.0)
         )
         while (pod := self._server.find("pods", key)) and pod.meta["uid"] == uid:
-            on_its_way = uid in self._over and not finished(pod)
+            on_its_way = uid in self.over and not finished(pod) and not jobs.stays(pod)
             if self._is_up(pod) and not on_its_way:
                 break
             await asyncio.sleep(1.0)
@@ -107,7 +110,7 @@ class Kubelets:
         if pod is not None and pod.meta["uid"] == uid:
             self._server.delete("pods", key, ME, uid=uid, grace=0)
 
-    def _begin_to_end(self, key: Key) -> None:
+    def begin_to_end(self, key: Key) -> None:
         """Once a gang is up, let happen what its script says comes next."""
         pod = self._server.find("pods", key)
         job = self._server.find("tpujobs", jobs.owner_key(pod)) if pod else None
@@ -117,12 +120,12 @@ class Kubelets:
         gang = members.get(key[1])
         if gang is None:
             return
-        which = (job.meta["uid"], gang, attempt(pod))
+        which = self.number(pod)
         names = [name for name, of in members.items() if of == gang]
         everyone = self._up(job.key[0], which, names)
-        uids = frozenset(pod.meta["uid"] for pod in everyone)
-        if uids not in self._ending and len(everyone) == len(names):
-            self._ending.add(uids)
+        ending = (which[2], frozenset(pod.meta["uid"] for pod in everyone))
+        if ending not in self._ending and len(everyone) == len(names):
+            self._ending.add(ending)
             self._world.spawn(self._end(job.key[0], which, names))
 
     def _up(self, namespace: str, which: jobs.Attempt, names: list[str]) -> list[Stored]:
@@ -132,8 +135,7 @@ class Kubelets:
             pod
             for pod in found
             if pod
-            and jobs.owner(pod) == which[0]
-            and attempt(pod) == which[2]
+            and self.number(pod) == which
             and not deleting(pod)
             and (is_true(pod.body, "Ready") or pod.body["status"].get("phase") == "Succeeded")
         ]
@@ -159,9 +161,10 @@ class Kubelets:
         """One host's program ends: well, by a failure, or as the echo of another host's."""
         await asyncio.sleep(after)
         key, uid = pod.key, pod.meta["uid"]
-        if not self._lives(key, uid) or uid in self._over:
+        alive = self._lives(key, uid)
+        if not alive or uid in self.over or self.number(alive) != which:
             return
-        self._over.add(uid)
+        self.over.add(uid)
         launched = not key[1].endswith("-head")
         if cause in LAUNCHERS and not launched:
             cause = "UserError"
@@ -175,29 +178,41 @@ class Kubelets:
             self._terminate(key, uid, 0, None)
             return
         if cause == "Evicted":
-            self._set(key, uid, {"phase": "Failed", "reason": "Evicted", "message": "disk pressure"})
+            self.set(key, uid, {"phase": "Failed", "reason": "Evicted", "message": "disk pressure"})
             return
         real = "UserError" if cause == "echo" else cause
         report: Object | None = {"v": 1, "cause": real, "time": time, "error": f"{cause} happened"}
-        if not launched or (real in {"UserError", "TPUFault"} and self._rng.random() < 0.3):
+        silent = self.containers.silent(pod, which, real)
+        if not launched or (real in silent and self._rng.random() < 0.3):
             report = None  # no launcher's word, only the exit code
-        self._terminate(key, uid, EXITS[real], report)
+        if jobs.stays(pod):
+            self.containers.fail(pod, which, EXITS[real], report)
+        else:
+            self._terminate(key, uid, EXITS[real], report)
 
     def _terminate(self, key: Key, uid: str, code: int, report: Object | None) -> None:
         pod = self._server.find("pods", key)
         if pod is None or pod.meta["uid"] != uid:
             return
-        ended = {
+        ended = self.end_of(pod, code, report)
+        phase = "Failed" if code else "Succeeded"
+        (main,) = pod.body["status"].get("containerStatuses", [{}])
+        main = main | {"name": "main", "state": {"terminated": ended}}
+        self.set(key, uid, {"phase": phase, "containerStatuses": [main]})
+
+    def end_of(self, pod: Stored, code: int, report: Object | None) -> Object:
+        """The end of a container, by the clock of its node."""
+        return {
             "exitCode": code,
             "reason": "Completed" if code == 0 else "OOMKilled" if code == 137 else "Error",
             "finishedAt": self._clock(pod).strftime("%Y-%m-%dT%H:%M:%SZ"),
         } | ({"message": json.dumps(report)} if report else {})
-        phase = "Failed" if code else "Succeeded"
-        status = {
-            "phase": phase,
-            "containerStatuses": [{"name": "main", "state": {"terminated": ended}}],
-        }
-        self._set(key, uid, status)
+
+    def number(self, pod: Stored) -> jobs.Attempt:
+        """The attempt that a pod belongs to, as the ledger has it."""
+        job = self._server.find("tpujobs", jobs.owner_key(pod))
+        gang = jobs.gangs(job.body).get(pod.key[1], -1) if job else -1
+        return (jobs.owner(pod), gang, self._world.ledger.number(pod, gang))
 
     def set_ready(self, key: Key, uid: str, status: str, writer: str = ME) -> None:
         """Write the Ready condition of a pod that runs."""
@@ -208,7 +223,9 @@ class Kubelets:
 
         self._server.update("pods", key, writer, change, uid=uid)
 
-    def _set(self, key: Key, uid: str, status: Object) -> None:
+    def set(self, key: Key, uid: str, status: Object) -> None:
+        """Write the status of a pod."""
+
         def change(body: Object) -> None:
             body["status"] |= status
             if status.get("phase") in {"Succeeded", "Failed"}:

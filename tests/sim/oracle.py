@@ -302,14 +302,26 @@ class Oracle:
         ]
         found += [f"{name} is too much" for name in by_name if name not in jobs.gangs(body)]
         found += [f"{name} is being deleted" for name, pod in by_name.items() if deleting(pod)]
-        numbers = {str(s["index"]): s.get("attempt", 0) for s in status.get("slices", ())}
-        for name, pod in by_name.items():
-            index = pod.labels.get(f"{jobs.PREFIX}slice")
-            if index is not None and attempt(pod) != numbers.get(index):
-                found.append(f"{name} is of attempt {attempt(pod)}, the status says {numbers.get(index)}")
+        found += self._problems_of_attempts(job, by_name)
         if service is None or not _in_order(service):
             found.append("its Service is not in order")
         return found + self._problems_of_phase(job, pods, waiting)
+
+    def _problems_of_attempts(self, job: Stored, by_name: dict[str, Stored]) -> list[str]:
+        """Pods of another attempt than the status says, or that run another."""
+        found = []
+        slices = {str(s["index"]): s for s in job.body.get("status", {}).get("slices", ())}
+        for name, pod in by_name.items():
+            index = pod.labels.get(f"{jobs.PREFIX}slice")
+            if index is None:
+                continue
+            told = slices.get(index, {})
+            number = told.get("attempt", 0)
+            made = number - told.get("restartsInPlace", 0)
+            runs = self._world.ledger.number(pod, jobs.gangs(job.body)[name])
+            if (attempt(pod), runs) != (made, number):
+                found.append(f"{name} is of attempt {attempt(pod)} and runs {runs}, the status says {told}")
+        return found
 
     def _problems_of_phase(self, job: Stored, pods: list[Stored], waiting: list[Stored]) -> list[str]:
         body = job.body

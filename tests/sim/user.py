@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 ME = "user"
+IN_PLACE = 0.3
+"""Share of the jobs that restart in place."""
 CAUSES = ["UserError", "UserError", "OutOfMemory", "Hang", "LauncherError", "TPUFault", "Evicted"]
 ACTIONS = {
     "create": 10,
@@ -234,7 +236,7 @@ def draw_job(rng: Random, key: Key) -> Object:
         "maxRestarts": rng.choice([0, 1, 2, 3]),
         "restartScope": rng.choice(["Job", "Job", "Slice"]),
         "coalesceSeconds": rng.choice([0, 2, 10]),
-    }
+    } | ({"restartStrategy": "InPlace"} if rng.random() < IN_PLACE else {})
     if rng.random() < 0.15:
         cause, action = rng.choice(
             [("Hang", "FailJob"), ("OutOfMemory", "RestartUncounted"), ("TPUFault", "Restart")]

@@ -98,7 +98,7 @@ class World:
         job = self.server.find("tpujobs", jobs.owner_key(pod))
         if job is not None and jobs.owner(pod) == job.meta["uid"]:
             gang = jobs.gangs(job.body).get(pod.key[1], -1)
-            self.ledger.disturbed.add((job.meta["uid"], gang, jobs.attempt(pod)))
+            self.ledger.disturbed.add((job.meta["uid"], gang, self.ledger.number(pod, gang)))
 
     def start_replicas(self, count: int, namespaces: tuple[str, ...] = (), skew: float = 0.0) -> None:
         """Start the operator."""

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from tpu_operator.core.slicegroup import Gang
     from tpu_operator.core.snapshot import ContainerStatus, Pod, Terminated
 
+ECHO_SECONDS: Final = 10.0
+"""For so long after a failure, or `coalesceSeconds` if that is more, what has no number is an echo of it.
+
+Kubelets tell the end of a container in whole seconds, and clocks differ.
+"""
 SECONDS: Final = 60.0
 """How long a gang may take to be ready again in its pods, beside their grace period."""
 
@@ -48,7 +53,7 @@ def new_failures(gang: Gang, coalesce: float, now: datetime) -> list[Failure]:
 
     Args:
         gang: the gang.
-        coalesce: seconds for which a failure without a number counts as an echo of the one on record.
+        coalesce: seconds for which failures of the gang are one.
         now: the time.
     """
     found = [
@@ -62,6 +67,11 @@ def known_failures(gang: Gang, last: Failure, coalesce: float, now: datetime) ->
     """Failures of the attempt of a failure on record, in pods whose containers were started again."""
     ends = _ends(gang.pods.values(), now)
     return [_at(end.failure, last.attempt) for end in ends if _belongs(end, last, coalesce)]
+
+
+def is_echo(failure: Failure, last: Failure, coalesce: float) -> bool:
+    """Whether a failure that has no number belongs to the one on record."""
+    return _seconds_after(failure, last) <= max(coalesce, ECHO_SECONDS)
 
 
 def possible(gang: Gang, revision: str) -> bool:
@@ -115,13 +125,14 @@ def _new(end: _End, gang: Gang, coalesce: float) -> bool:
         return end.attempt >= gang.number
     if end.least >= gang.number or gang.last is None:
         return end.least >= gang.number
-    return _seconds_after(end.failure, gang.last) > coalesce
+    return not is_echo(end.failure, gang.last, coalesce)
 
 
 def _belongs(end: _End, last: Failure, coalesce: float) -> bool:
     if end.attempt is not None:
         return end.attempt == last.attempt
-    return end.least <= last.attempt and abs(_seconds_after(end.failure, last)) <= coalesce
+    near = is_echo(end.failure, last, coalesce) and is_echo(last, end.failure, coalesce)
+    return end.least <= last.attempt and near
 
 
 def _seconds_after(one: Failure, other: Failure) -> float:

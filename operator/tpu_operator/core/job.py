@@ -158,8 +158,7 @@ def _overtaken(view: JobView, draft: Draft, gang: Gang, final: list[Failure]) ->
             draft.record(found)
             return draft.fail(why, _why(view, found, why))
         return draft.restart(gang, found)
-    window = timedelta(seconds=view.job.spec.failure_policy.coalesce_seconds)
-    if found.time is None or last.time is None or found.time > last.time + window:
+    if not inplace.is_echo(found, last, view.job.spec.failure_policy.coalesce_seconds):
         return None
     return draft.renew([gang], LOST_IN_PLACE, describe(found))
 

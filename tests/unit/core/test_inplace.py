@@ -69,8 +69,8 @@ class TestPods:
         assert "tpu-operator.dev/first-attempt" not in pod["metadata"]["labels"]
 
     def test_slices_that_restart_alone_meet_alone(self) -> None:
-        spec = {"tpu": {"accelerator": "v5e", "topology": "4x4", "slices": 2}}
-        the_world = World(job(failurePolicy={"restartScope": "Slice"}, **spec))
+        tpu = {"accelerator": "v5e", "topology": "4x4", "slices": 2}
+        the_world = World(job(failurePolicy={"restartScope": "Slice"}, tpu=tpu))
         pods = {m["metadata"]["name"]: m for m in the_world.plan().creates if m["kind"] == "Pod"}
         for index in range(2):
             env = {e["name"]: e["value"] for e in pods[f"train-{index}-1"]["spec"]["containers"][0]["env"]}

@@ -13,8 +13,6 @@ from tpu_runtime.environment import read_environment
 from tpu_runtime.output import Line
 from tpu_runtime.report import Report, render
 
-HEADLESS = {"name": "train", "subdomain": "train", "namespace": "ml", "uid": "1"}
-
 
 @pytest.mark.parametrize("launcher", [Launcher.NONE, Launcher.JAX, Launcher.TORCHRUN])
 @pytest.mark.parametrize(
@@ -34,7 +32,10 @@ def test_what_the_operator_sets_is_what_the_launcher_wants(
         launcher=launcher,
         processes_per_host=processes,
         gate_seconds=900,
-        **HEADLESS,
+        name="train",
+        subdomain="train",
+        namespace="ml",
+        uid="1",
     )
     for index in range(slices):
         for host in range(shape.hosts):

@@ -167,12 +167,12 @@ class _Launch:
             report.say(_EMULATION)
 
     def _on_signal(self, signum: int) -> None:
+        if signum in STOP_SIGNALS:
+            self._stop = signum
         if self._group is not None:
             self._group.deliver(signum)
-        elif signum in STOP_SIGNALS:
-            self._stop = signum
-            if self._gate_task is not None:
-                self._gate_task.cancel()
+        elif signum in STOP_SIGNALS and self._gate_task is not None:
+            self._gate_task.cancel()
 
     def _make_gate(self) -> Optional[Gate]:
         place = self._env.place

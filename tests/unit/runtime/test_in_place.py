@@ -410,6 +410,20 @@ def test_a_host_that_is_told_to_stop_between_attempts_stops(pods: Pods) -> None:
     assert pods.current[1].message["terminated"]
 
 
+def test_a_host_that_is_told_to_stop_while_its_processes_end_does_not_start_again(pods: Pods) -> None:
+    pods.more["TPU_LAUNCH_FAILURE_GRACE_SECONDS"] = "1"
+    (pods.folder / "deaf").touch()
+    pods.start()
+    pods.wait_up(0)
+    pods.doom(2, 0)
+    pods.current[1].wait_for("told")
+    pods.current[1].signal(signal.SIGTERM)
+    assert pods.current[1].code() != 0
+    assert pods.current[1].message is not None
+    assert pods.current[1].message["terminated"]
+    assert b"up-1" not in pods.current[1].stdout
+
+
 def test_each_slice_has_a_gate_of_its_own_where_slices_restart_alone(launch: Launch, port: int) -> None:
     changes: dict[str, str | None] = {
         "TPU_OPERATOR_RESTART_SCOPE": "Slice",

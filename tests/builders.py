@@ -96,7 +96,11 @@ def node(name: str, pool: str, *, ready: str = "True", **more: Any) -> Node:
     }
     condition = {"type": "Ready", "status": ready, "lastTransitionTime": stamp(more.get("since", NOW))}
     wire = {
-        "metadata": {"name": name, "labels": labels | more.get("labels", {})},
+        "metadata": {
+            "name": name,
+            "labels": labels | more.get("labels", {}),
+            "annotations": more.get("annotations", {}),
+        },
         "spec": {"taints": more.get("taints", []), "unschedulable": more.get("unschedulable", False)},
         "status": {"conditions": [condition], "allocatable": {"google.com/tpu": more.get("chips", "4")}},
     }
@@ -172,7 +176,7 @@ class World:
         if plan.creates and self.quota is not None:
             self.refusal = ""
         effects = [
-            *(partial(self._add, manifest) for manifest in plan.applies),
+            *(partial(self._apply, manifest) for manifest in plan.applies),
             *(partial(self._delete, delete) for delete in plan.deletes),
             *(partial(self._create, manifest) for manifest in plan.creates),
         ]
@@ -264,6 +268,16 @@ class World:
                 self.refusal = f"pods {name!r} is forbidden: exceeded quota"
             else:
                 self._add(manifest)
+
+    def _apply(self, manifest: Manifest) -> None:
+        if manifest["kind"] != "Pod":
+            self._add(manifest)
+            return
+        meta = manifest["metadata"]
+        wire = msgspec.to_builtins(self.pods[meta["name"]])
+        assert meta["uid"] == wire["metadata"]["uid"]
+        wire["metadata"]["annotations"] = meta.get("annotations", {})
+        self.pods[meta["name"]] = msgspec.convert(wire, Pod)
 
     def _add(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]

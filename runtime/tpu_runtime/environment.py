@@ -7,6 +7,7 @@ So everything that can be checked is checked before anything starts, and all pro
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Optional
@@ -22,6 +23,8 @@ DEFAULT_GATE_TIMEOUT = 600.0
 DEFAULT_GRACE = 25.0
 IN_PLACE_GRACE = 2.0
 """Where the job is to go on at once: without its peers, a process has little left that it could save."""
+DEFAULT_NOTICE_FILE = "/etc/tpu-operator/notices/maintenance"
+"""Where the operator has the kubelet write what the pod is told of maintenance."""
 DEFAULT_TERMINATION_LOG = "/dev/termination-log"
 TERMINATION_LOG = "TPU_LAUNCH_TERMINATION_LOG"
 STATE_DIR = "TPU_LAUNCH_STATE_DIR"
@@ -155,6 +158,11 @@ class Settings:
     """The launcher's own knobs, seconds where they are times.
 
     Attributes:
+        port: of its HTTP server.
+        gate_timeout: how long to wait for the other hosts.
+        grace: from the signal to stop until what is left is killed.
+        notice_signal: the signal that tells the processes of maintenance; None for none.
+        notice_file: where maintenance is announced.
         in_place: when a process has failed anywhere, all hosts meet again and start anew.
         grace_after_failure: for processes that stop since another one has failed.
     """
@@ -163,6 +171,8 @@ class Settings:
     gate_timeout: float
     grace: float
     grace_after_failure: float
+    notice_signal: Optional[int] = signal.SIGURG
+    notice_file: str = DEFAULT_NOTICE_FILE
     in_place: bool = False
 
 
@@ -280,6 +290,17 @@ class _Reader:
             self.complain(name, "a number of seconds")
             return default
         return float(value)
+
+    def signal(self, name: str, default: int) -> Optional[int]:
+        """A signal by its name; None for "none"."""
+        value = self.variables.get(name, "")
+        if not value or value == "none":
+            return None if value else default
+        number = getattr(signal, f"SIG{value.removeprefix('SIG')}", None)
+        if not isinstance(number, signal.Signals):
+            self.complain(name, "the name of a signal such as USR1, or none")
+            return default
+        return number
 
     def launcher(self) -> str:
         """The name of a launcher that this version has."""
@@ -400,6 +421,8 @@ def _settings(reader: _Reader) -> Settings:
         grace_after_failure=reader.number(
             "TPU_LAUNCH_FAILURE_GRACE_SECONDS", min(grace, IN_PLACE_GRACE) if in_place else grace
         ),
+        notice_signal=reader.signal("TPU_LAUNCH_NOTICE_SIGNAL", signal.SIGURG),
+        notice_file=reader.variables.get("TPU_LAUNCH_NOTICE_FILE") or DEFAULT_NOTICE_FILE,
         in_place=in_place,
     )
 

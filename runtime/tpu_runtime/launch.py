@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Optional
 
-from tpu_runtime import early, frameworks, report
+from tpu_runtime import early, frameworks, notice, report
 from tpu_runtime.early import STOP_SIGNALS
 from tpu_runtime.environment import at_attempt, read_environment
 from tpu_runtime.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, LaunchError
@@ -230,7 +230,8 @@ class _Launch:
         oom_before = oom_kills()
         group.start(commands)
         together = door if self._env.settings.in_place else None
-        again = await run_together(group, together, attempt, lambda: self._ending(group, oom_before).time)
+        with notice.watched(self._env, group):
+            again = await run_together(group, together, attempt, lambda: self._ending(group, oom_before).time)
         ending = self._ending(group, oom_before)
         if ending.terminated or not again or door is None:
             return ending

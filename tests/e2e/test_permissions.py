@@ -1,6 +1,7 @@
 """The chart's permissions against what the operator has asked the API server for, by its audit log."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hack.devcluster import Cluster
 from tests.e2e.kube import OPERATOR, Kube, Object, job, wait_for
 
 ACCOUNT = f"system:serviceaccount:{OPERATOR}:{OPERATOR}"
+MAINTENANCE = "cloud.google.com/scheduled-maintenance-time"
 STAY = ["sh", "-c", "exec sleep 600"]
 
 Permission = tuple[str, str]
@@ -79,6 +81,14 @@ def test_the_chart_grants_what_the_operator_uses_and_no_more(
     kube.kubectl("patch", "service", "kept", "--type=merge", f"--patch={json.dumps(change)}")
     published = "publishNotReadyAddresses"
     wait_for("the Service is put right", lambda: kube.get("service", "kept")["spec"].get(published))
+    # Maintenance of a node, of which the pods are told.
+    node = kube.get("pod", "kept-0-0")["spec"]["nodeName"]
+    kube.kubectl("label", "node", node, f"{MAINTENANCE}={int(time.time()) + 3600}")
+    told = "tpu-operator.dev/maintenance"
+    wait_for(
+        "a pod is told", lambda: kube.get("pod", "kept-0-1")["metadata"].get("annotations", {}).get(told)
+    )
+    kube.kubectl("label", "node", node, f"{MAINTENANCE}-")
     kube.kubectl("delete", "tpujob", "kept")
 
     # Lists of hosts that are in a ConfigMap, and a PodGroup, as there are no nodes for the pods. One of these

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 CPU_NODE = "cpu"
 POOL = "cloud.google.com/gke-nodepool"
+SCHEDULED = "cloud.google.com/scheduled-maintenance-time"
+ACTIVE = "cloud.google.com/active-node-maintenance"
 SLICE_ID = f"{jobs.PREFIX}slice-id"
 
 
@@ -102,10 +105,10 @@ class Scheduler:
 
     def _exclusive(self, pod: Stored, bound: list[Stored], free: list[Stored]) -> list[Stored]:
         """The nodes that affinity allows: the pod's own, and that of the pods that are there already."""
-        pools, shut = self.tenants(bound), self.tenants([p for p in bound if p.body["spec"].get("affinity")])
+        pools, shut = self.tenants(bound), self.tenants([p for p in bound if _keeps_apart(p)])
         mine = pod.labels[SLICE_ID]
         free = [n for n in free if shut.get(n.labels[POOL], {mine}) == {mine}]
-        if not pod.body["spec"].get("affinity"):
+        if not _keeps_apart(pod):
             return free
         home = {pool for pool, ids in pools.items() if mine in ids}
         return [n for n in free if (n.labels[POOL] in home if home else n.labels[POOL] not in pools)]
@@ -118,6 +121,11 @@ class Scheduler:
             if node and SLICE_ID in pod.labels:
                 pools.setdefault(node.labels[POOL], set()).add(pod.labels[SLICE_ID])
         return pools
+
+
+def _keeps_apart(pod: Stored) -> bool:
+    """Whether affinity keeps a pod with its own slice, and others away from it."""
+    return "podAntiAffinity" in pod.body["spec"].get("affinity", {})
 
 
 class Collector:
@@ -221,6 +229,48 @@ class Misfortunes:
             self._server.delete("pods", pod.key, "podgc", uid=pod.meta["uid"], grace=0)
         await asyncio.sleep(self._rng.uniform(0.5, 10.0))
         add_node(self._world, name, labels[POOL], labels["cloud.google.com/gke-tpu-topology"])
+
+    async def maintain(self) -> None:
+        """Maintenance of a node pool is announced; when it comes, or is called off, the notice goes."""
+        names = {n.labels[POOL] for n in self._server.all("nodes") if n.labels}
+        if not names:
+            return
+        pool = self._rng.choice(sorted(names))
+        left = self._rng.choice([5.0, 40.0, 120.0])
+        self._world.trace.add("cloud", f"maintenance of pool {pool} in {left:.0f} s")
+        start = int((self._world.wall() + timedelta(seconds=left)).timestamp())
+        self._notify(pool, **{SCHEDULED: str(start)})
+        await self._meanwhile(pool, left)
+        if self._rng.random() < 0.7:
+            self._notify(pool, **{ACTIVE: "ONGOING"})
+            for node in self._members(pool):
+                self._evict(node.key[1], "TerminationByKubelet")
+            await self._meanwhile(pool, self._rng.uniform(1.0, 20.0))
+        self._notify(pool)
+
+    async def _meanwhile(self, pool: str, seconds: float) -> None:
+        """Whatever comes to the pool while a notice stands may be moved away again."""
+        end = self._world.loop.time() + seconds
+        while self._world.loop.time() < end:
+            for node in self._members(pool):
+                self._disturb(node.key[1])
+            await asyncio.sleep(0.5)
+
+    def _notify(self, pool: str, **notices: str) -> None:
+        def change(body: Object) -> None:
+            labels = body["metadata"]["labels"]
+            body["metadata"]["labels"] = {
+                key: value for key, value in labels.items() if key not in {SCHEDULED, ACTIVE}
+            } | notices
+
+        for node in self._members(pool):
+            self._server.update("nodes", node.key, "cloud", change)
+            for pod in self._on(node.key[1]):
+                # The condition, an attempt, and an annotation for each of the job's pods.
+                self._world.oracle.excuse(jobs.owner_key(pod), 8)
+
+    def _members(self, pool: str) -> list[Stored]:
+        return [n for n in self._server.all("nodes") if n.labels.get(POOL) == pool]
 
     def preempt(self) -> None:
         """A pod has to make room."""

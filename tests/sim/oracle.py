@@ -132,12 +132,12 @@ class Oracle:
             self._made[request.writer, meta["namespace"], meta["name"]] = made
 
     def _check_litter(self, change: Change) -> None:
-        """No finalizer or annotation of ours on anything."""
+        """No finalizer of ours on anything, and no annotation but that of maintenance on pods."""
         if change.new is None:
             return
         for field in ("finalizers", "annotations"):
-            before = change.old.meta.get(field) if change.old else None
-            if (change.new.meta.get(field) or None) != (before or None):
+            before, after = (_left(each, field) for each in (change.old, change.new))
+            if after != before:
                 self.complain(f"{change.writer} leaves {field} on {change.plural} {change.key}")
 
     def _check_pod(self, change: Change) -> None:
@@ -225,6 +225,10 @@ class Oracle:
             right = reason == "FailureRule" and _special(body)
         if not right:
             self.complain(f"job {job.key} failed by {reason}: {self._causes(job)}")
+
+    def excuse(self, job: tuple[str, str], writes: int) -> None:
+        """Note that something other than a change of a job's objects is a reason for writes."""
+        self._reasons["/".join(job)] += writes
 
     # In the end.
 
@@ -380,6 +384,12 @@ def _problems_of_suspended(job: Stored, pods: list[Stored]) -> list[str]:
     found = _problems_of_status(job) + [f"{pod.key[1]} is there while it is suspended" for pod in pods]
     phase = job.body.get("status", {}).get("phase")
     return found if phase == "Suspended" else [*found, f"is suspended, but {phase}"]
+
+
+def _left(stored: Stored | None, field: str) -> object:
+    """Finalizers or annotations, without what pods may be told."""
+    found = (stored.meta.get(field) if stored else None) or ()
+    return [item for item in found if item != f"{jobs.PREFIX}maintenance"]
 
 
 def _in_order(service: Stored) -> bool:

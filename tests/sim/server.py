@@ -329,6 +329,8 @@ class Server:
         if old is None:
             if target.subresource:
                 raise RefusalError(404, "NotFound", f'{target.plural} "{key[1]}" not found')
+            if body["metadata"].get("uid"):
+                raise RefusalError(409, "Conflict", "uid mismatch: no existing object was found")
             return self.create(target.plural, _defaulted(body), writer)
         new = msgspec.json.decode(old.raw)
         if target.subresource == "status":

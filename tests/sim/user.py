@@ -227,8 +227,12 @@ def draw_job(rng: Random, key: Key) -> Object:
         "activeDeadlineSeconds": rng.choice([10, 60]),
         "scheduling": {"placement": "Shared"},
         "managedBy": "kueue.x-k8s.io/multikueue",
+        "maintenance": {
+            "onNotice": rng.choice(["Checkpoint", "Restart", "Ignore"]),
+            "leadSeconds": rng.choice([0, 20, 300]),
+        },
     }
-    chances = (0.2, 0.2, 0.2, 0.15, 0.08, 0.3, 0.04)
+    chances = (0.2, 0.2, 0.2, 0.15, 0.08, 0.3, 0.04, 0.5)
     spec |= {
         name: value for (name, value), p in zip(optional.items(), chances, strict=True) if rng.random() < p
     }

@@ -194,6 +194,8 @@ async def live(world: World) -> None:
         world.loop.call_at(rng.uniform(5.0, until), world.misfortunes.preempt)
     for _ in range(rng.choice([0, 0, 1, 2])):
         world.loop.call_at(rng.uniform(5.0, until), lambda: world.spawn(world.misfortunes.lose_node()))
+    for _ in range(rng.choice([0, 0, 1, 2])):
+        world.loop.call_at(rng.uniform(5.0, until), lambda: world.spawn(world.misfortunes.maintain()))
     user = User(world, namespaces)
     await user.act(rng.randint(3, 14), until)
     await asyncio.sleep(max(0.0, until - world.loop.time()))

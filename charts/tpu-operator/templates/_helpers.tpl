@@ -35,7 +35,7 @@ tests/e2e/test_permissions.py compares with the API server's audit log.
   verbs: [patch]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, create, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, watch, create, patch]

@@ -86,4 +86,5 @@ class ClusterState:
 def _digest(node: Node) -> tuple[Any, ...]:
     """All of a node that decisions read, apart from the times of its heartbeats."""
     ready = node.ready
-    return node.metadata.labels, ready.status, ready.last_transition_time, node.spec, node.chips
+    meta = node.metadata
+    return meta.labels, meta.annotations, ready.status, ready.last_transition_time, node.spec, node.chips

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import RuleAction, SuccessPolicy
 from tpu_operator.catalog import CatalogError
-from tpu_operator.core import capacity, failures, gangscheduling, inplace, pending, restart, startup
+from tpu_operator.core import (
+    capacity,
+    failures,
+    gangscheduling,
+    inplace,
+    maintenance,
+    pending,
+    restart,
+    startup,
+)
 from tpu_operator.core.jobstatus import Draft, acknowledged, describe, refused
 from tpu_operator.core.jobview import JobView, observe
 from tpu_operator.core.missing import LEFT_TO_SCHEDULER, missing_pods, template_faults
@@ -128,6 +137,7 @@ def _gang_failure(view: JobView, draft: Draft, gang: Gang, settings: PodSettings
     if plan := _overtaken(view, draft, gang, final):
         return plan
     told = [] if view.incident(gang) else inplace.new_failures(gang, policy.coalesce_seconds, view.now)
+    told = [gang.explained(failure, view.now) for failure in told]
     found = failures.root([*final, *_heeded(view, told)])
     if found is None and not told:
         return None
@@ -236,6 +246,7 @@ def _why(view: JobView, found: Failure, why: str) -> str:
 def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     """Make what is missing, remove what is left over, and say how far things are."""
     applies, creates = _service(view)
+    maintenance.announce(view, draft)
     draft.requeue(pending.stuck_in(view.stale, view.now))
     draft.requeue(pending.late_in(view.current, view.now))
     draft.requeue(view.until_lost)
@@ -245,7 +256,7 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
         draft.progress(faults, [], None)
         return draft.plan(applies=applies, deletes=deletes(view.stale, view.losses), creates=creates)
     factory = PodFactory(view.job, view.spec, settings)
-    if plan := _renew(view, draft, factory):
+    if plan := _renew(view, draft, factory) or maintenance.move(view, draft, factory):
         return plan
     wait = restart.pause(draft.restarts, view.now)
     draft.requeue(wait or None)
@@ -259,6 +270,7 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     draft.requeue(capacity.LOOK_AGAIN if hold and hold.reason in capacity.REASONS else None)
     draft.progress(missing.conflicts, missing.overrides, hold)
     creates += () if short else (*missing.groups, *missing.lists, *missing.pods)
+    applies += maintenance.tell(view)
     gone = (*deletes(view.stale, view.losses), *gangscheduling.deletes(groups))
     return draft.plan(applies=applies, deletes=gone, creates=creates)
 

@@ -34,6 +34,8 @@ MAX_MESSAGE: Final = 256
 UNDER_WAY: Final = frozenset(
     {SliceState.PENDING, SliceState.STARTING, SliceState.RUNNING, SliceState.RESTARTING}
 )
+PASSING: Final = (ConditionType.RESTARTING, ConditionType.BLOCKED, ConditionType.MAINTENANCE_SCHEDULED)
+"""Conditions that are over with the pods."""
 SUMMED_UP: Final = (ConditionType.FAILED, ConditionType.BLOCKED, ConditionType.RESTARTING)
 """Conditions that `status.reason` and `status.message` speak of, the first that is true."""
 
@@ -107,8 +109,8 @@ class Draft:
         self._final = SliceState.SUSPENDED
         self.conditions.set(ConditionType.SUSPENDED, True, "Suspended", "spec.suspend is true")
         self.conditions.set(ConditionType.READY, False, "Suspended", "spec.suspend is true")
-        for kind in (ConditionType.RESTARTING, ConditionType.BLOCKED):
-            self._clear(kind, "Suspended")
+        for kind in PASSING:
+            self.clear(kind, "Suspended")
 
     def succeed(self) -> Plan:
         """End the job well."""
@@ -127,9 +129,9 @@ class Draft:
         gangs = self._view.gangs
         if self._view.status.start_time is None:
             self._changes["start_time"] = self._view.now
-        self._clear(ConditionType.SUSPENDED, "Resumed")
+        self.clear(ConditionType.SUSPENDED, "Resumed")
         if not any(gang.absent or gang.in_place_under_way for gang in gangs):
-            self._clear(ConditionType.RESTARTING, "Restarted")
+            self.clear(ConditionType.RESTARTING, "Restarted")
         self._set_ready(gangs)
         if conflicts:
             hold = pending.conflicting(conflicts)
@@ -177,14 +179,15 @@ class Draft:
     def _await_attempt(self) -> None:
         self.conditions.set(ConditionType.READY, False, "Restarting", "the next attempt has not started yet")
 
-    def _clear(self, kind: ConditionType, reason: str) -> None:
+    def clear(self, kind: ConditionType, reason: str) -> None:
+        """Make a condition false, if it is true."""
         if self.conditions.is_true(kind):
             self.conditions.set(kind, False, reason)
 
     def _end(self, kind: ConditionType, reason: str, message: str) -> None:
         self._changes["completion_time"] = self._view.now
-        for other in (ConditionType.RESTARTING, ConditionType.BLOCKED):
-            self._clear(other, reason)
+        for other in PASSING:
+            self.clear(other, reason)
         self.conditions.set(ConditionType.READY, False, reason, message)
         self.conditions.set(kind, True, reason, message)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tpu_operator import catalog
 from tpu_operator.api import ConditionType, Launcher, RestartScope, RestartStrategy, RuleAction, SliceState
-from tpu_operator.core import failures, inplace, names, restart
+from tpu_operator.core import failures, inplace, names, notices, restart
 from tpu_operator.core.environment import GangSpec
 from tpu_operator.core.slicegroup import Gang, Member, workers
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tpu_operator.api import Failure, SliceStatus, TPUJob, TPUJobStatus
     from tpu_operator.core.nodes import Loss
+    from tpu_operator.core.notices import Notice
     from tpu_operator.core.snapshot import JobSnapshot, Pod
 
 GATE_SECONDS: Final = 24 * 3600
@@ -218,6 +219,7 @@ def _gang(
             **_misplaced(snapshot, pods.values(), attempt, now),
             **{name: failures.node_lost(pod, losses[name]) for name, pod in pods.items() if name in losses},
         },
+        notices={name: notice for name, pod in pods.items() if (notice := _notice(snapshot, pod, now))},
         in_place=in_place,
         in_place_since=min((s.in_place_since for s in recorded if s.in_place_since), default=None),
         last=_last(job.status, recorded, members, attempt + in_place),
@@ -232,6 +234,15 @@ def _last(
     ours = newest is not None and any(member.name == newest.pod for member in members)
     told = [newest if ours else None, *(s.last_failure for s in recorded)]
     return max((f for f in told if f and f.attempt < number), key=lambda f: f.attempt, default=None)
+
+
+def _notice(snapshot: JobSnapshot, pod: Pod, now: datetime) -> Notice | None:
+    """The maintenance that is announced for a pod's node; of a node that is gone, what the pod was told."""
+    node = snapshot.nodes.of(pod)
+    if node is None:
+        return notices.remembered(pod)
+    ahead = max(notices.HORIZON, 2 * snapshot.job.spec.maintenance.lead_seconds)
+    return notices.notice_of(node, now, ahead)
 
 
 def _misplaced(snapshot: JobSnapshot, pods: Iterable[Pod], attempt: int, now: datetime) -> dict[str, Failure]:

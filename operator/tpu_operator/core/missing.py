@@ -90,6 +90,7 @@ def _pools(view: JobView, factory: PodFactory, gangs: Iterable[Gang]) -> Mapping
     if wanted and not view.restarting_for(LEFT_TO_SCHEDULER):
         homes = {s.index: s.node_pool for s in view.status.slices}
         slices = {slice_id: homes.get(index) for slice_id, index in sorted(wanted.items(), key=itemgetter(1))}
-        chosen = placement.choose(view.snapshot.pools, factory.demand, slices)
+        pools = view.snapshot.pools
+        chosen = placement.choose(pools, factory.demand, slices, placement.shunned(pools, view.now))
         known |= {wanted[slice_id]: pool for slice_id, pool in chosen.items()}
     return known

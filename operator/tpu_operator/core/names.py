@@ -28,6 +28,9 @@ LABEL_HEADED: Final = PREFIX + "headed"
 LABEL_REVISION: Final = PREFIX + "revision"
 """Hash of all that a pod was made from, so that no attempt mixes pods of two templates."""
 
+ANNOTATION_MAINTENANCE: Final = PREFIX + "maintenance"
+"""On the pods of a gang: when maintenance of its nodes begins. Their launchers read it from a file."""
+
 WORKER: Final = "worker"
 HEAD: Final = "head"
 MAIN_CONTAINER: Final = "main"
@@ -37,6 +40,8 @@ NODE_ACCELERATOR: Final = "cloud.google.com/gke-tpu-accelerator"
 NODE_TOPOLOGY: Final = "cloud.google.com/gke-tpu-topology"
 NODE_CHIPS: Final = "cloud.google.com/gke-accelerator-count"
 NODE_POOL: Final = "cloud.google.com/gke-nodepool"
+NODE_MACHINE_END: Final = "node.gke.io/machine-termination-datetime"
+"""Annotation: when a machine of limited life, such as one of flex-start, ends."""
 
 LAUNCHER_PORT: Final = 8090
 PROCESS_PORT: Final = 8476

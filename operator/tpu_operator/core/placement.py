@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpu_operator.core import names
+from tpu_operator.core.notices import notice_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from tpu_operator.core.snapshot import Node, Pod, Taint
 
@@ -177,30 +179,52 @@ class Pools:
         return sum(demand.suits(node) for node in self.nodes(pool)) >= demand.hosts
 
 
-def choose(pools: Pools, demand: Demand, slices: Mapping[str, str | None]) -> dict[str, str]:
+def choose(
+    pools: Pools,
+    demand: Demand,
+    slices: Mapping[str, str | None],
+    shunned: Callable[[str], bool] = lambda _: False,
+    *,
+    strict: bool = False,
+) -> dict[str, str]:
     """A pool for each slice that there is one for.
 
     Args:
         pools: the pools.
         demand: what each slice needs.
         slices: by slice ID, the pool that the slice was in last, where it stays if it can.
+        shunned: whether to take a pool only where there is no other.
+        strict: not even then.
     """
     found: dict[str, str] = {}
-    taken: set[str] = set()
-    for slice_id, home in slices.items():
-        # Two slices may have been in one pool, one after the other.
-        if home and home not in taken and pools.fits(home, demand, slice_id):
-            found[slice_id] = home
-            taken.add(home)
-    for slice_id in slices:
-        if slice_id in found:
-            continue
-        free = (p for p in pools.of(demand.selector) if p not in taken and pools.fits(p, demand, slice_id))
-        if (pool := next(free, None)) is None:
-            continue
-        found[slice_id] = pool
-        taken.add(pool)
+    for last_resort in (False,) if strict else (False, True):
+        for slice_id, home in slices.items():
+            if home and slice_id not in found and (last_resort or not shunned(home)):
+                _take_first(found, pools, [home], demand, slice_id)
+        for slice_id in slices:
+            if slice_id not in found:
+                among = (p for p in pools.of(demand.selector) if last_resort or not shunned(p))
+                _take_first(found, pools, among, demand, slice_id)
     return found
+
+
+def _take_first(
+    found: dict[str, str], pools: Pools, among: Iterable[str], demand: Demand, slice_id: str
+) -> None:
+    """Give a slice the first pool that has room and that no other slice was given."""
+    taken = set(found.values())
+    pool = next((p for p in among if p not in taken and pools.fits(p, demand, slice_id)), None)
+    if pool is not None:
+        found[slice_id] = pool
+
+
+def shunned(pools: Pools, now: datetime) -> Callable[[str], bool]:
+    """Tells pools with maintenance ahead from others."""
+
+    def told(pool: str) -> bool:
+        return any(notice_of(node, now) for node in pools.nodes(pool))
+
+    return told
 
 
 def _shape(labels: Mapping[str, str]) -> Shape:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tpu_operator.api import Cause, SliceState
-from tpu_operator.core import failures, names
+from tpu_operator.core import failures, names, notices
 from tpu_operator.core.plan import Delete
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tpu_operator.api import Failure
+    from tpu_operator.core.notices import Notice
     from tpu_operator.core.snapshot import Pod
 
 
@@ -60,6 +61,7 @@ class Gang:
         in_place: how many of its restarts so far have kept the pods.
         in_place_since: since when such a restart is under way, None if none is.
         last: the last failure on record that has led to another attempt.
+        notices: by pod, the maintenance that is announced for its node.
     """
 
     members: tuple[Member, ...]
@@ -69,6 +71,7 @@ class Gang:
     done: frozenset[int] = frozenset()
     ignored: frozenset[str] = frozenset()
     faults: Mapping[str, Failure] = field(default_factory=dict)
+    notices: Mapping[str, Notice] = field(default_factory=dict)
     in_place: int = 0
     in_place_since: datetime | None = None
     last: Failure | None = None
@@ -172,7 +175,11 @@ class Gang:
         told = failures.failure_of(pod, now)
         fault = self.faults.get(pod.name)
         found = fault if fault and (told is None or told.cause == Cause.POD_DELETED) else told
-        return self.numbered(found) if found else None
+        return self.numbered(self.explained(found, now)) if found else None
+
+    def explained(self, failure: Failure, now: datetime) -> Failure:
+        """A failure, put down to maintenance where that is what has happened to its node."""
+        return notices.attributed(failure, self.notices.get(failure.pod or ""), now)
 
     def numbered(self, failure: Failure) -> Failure:
         """A failure that bears the attempt of its pod, with that of its slice."""

@@ -60,6 +60,30 @@ class Metadata(View, frozen=True):
         return next((o.uid for o in self.owner_references if o.controller), "")
 
 
+class PodAnnotations(View, frozen=True):
+    """The annotations of a pod that decisions read."""
+
+    maintenance: str = msgspec.field(default="", name=names.ANNOTATION_MAINTENANCE)
+
+
+class PodMetadata(Metadata, frozen=True):
+    """Metadata of a pod."""
+
+    annotations: PodAnnotations = PodAnnotations()
+
+
+class NodeAnnotations(View, frozen=True):
+    """The annotations of a node that decisions read."""
+
+    machine_end: str = msgspec.field(default="", name=names.NODE_MACHINE_END)
+
+
+class NodeMetadata(Metadata, frozen=True):
+    """Metadata of a node."""
+
+    annotations: NodeAnnotations = NodeAnnotations()
+
+
 class Terminated(View, frozen=True):
     """How a container ended."""
 
@@ -155,7 +179,7 @@ class PodSpec(View, frozen=True):
 class Pod(View, frozen=True):
     """A pod of ours."""
 
-    metadata: Metadata
+    metadata: PodMetadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -365,7 +389,7 @@ class NodeStatus(View, frozen=True):
 class Node(View, frozen=True):
     """A machine."""
 
-    metadata: Metadata
+    metadata: NodeMetadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 

@@ -125,6 +125,27 @@ async def a_status(c: Client) -> Facts:
     ]
 
 
+async def annotations_of_pods(c: Client) -> Facts:
+    pod = await c.create(PODS, "told", spec=pod_spec())
+
+    def told(text: str, uid: str = pod["metadata"]["uid"], name: str = "told") -> Awaitable[bytes]:
+        metadata = {"uid": uid, "annotations": {"tpu-operator.dev/maintenance": text}}
+        return c.api.apply(PODS, c.manifest(PODS, name, metadata=metadata))
+
+    first = _object(await told("soon"))
+    same = _object(await told("soon"))
+    over = _object(await told(""))
+    wrong = "00000000-0000-4000-8000-000000000000"
+    return [
+        version(first) > version(pod),
+        version(same) == version(first),
+        [o["metadata"]["annotations"] for o in (first, over)],
+        [o["spec"]["containers"][0]["name"] for o in (first, over)],
+        await refusal(told("soon", uid=wrong)),
+        await refusal(told("soon", name="gone")),
+    ]
+
+
 async def generations(c: Client) -> Facts:
     await c.create(TPUJOBS, "a", spec=job_spec())
     spec = await c.put(TPUJOBS, "a", lambda body: body["spec"].update(suspend=True))
@@ -290,6 +311,7 @@ async def series_of_events(c: Client) -> Facts:
 SCENARIOS = [
     names_and_versions,
     a_status,
+    annotations_of_pods,
     generations,
     deletions_of_pods,
     finalizers,

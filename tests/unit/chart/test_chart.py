@@ -106,7 +106,7 @@ def _rules(role: Manifest) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 IN_NAMESPACES: Rules = {
     ("tpu-operator.dev/tpujobs", "", ("delete", "list", "watch")),
     ("tpu-operator.dev/tpujobs/status", "", ("patch",)),
-    ("/pods", "", ("create", "delete", "get", "list", "watch")),
+    ("/pods", "", ("create", "delete", "get", "list", "patch", "watch")),
     ("/services", "", ("create", "get", "list", "patch", "watch")),
     ("/configmaps", "", ("create", "get")),
     ("/resourcequotas", "", ("list", "watch")),

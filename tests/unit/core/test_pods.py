@@ -108,12 +108,26 @@ def test_the_smallest_pod_in_full() -> None:
                     "volumeMounts": [
                         {"name": "dshm", "mountPath": "/dev/shm"},
                         {"name": "tmp", "mountPath": "/tmp"},
+                        {"name": "notices", "mountPath": "/etc/tpu-operator/notices", "readOnly": True},
                     ],
                 }
             ],
             "volumes": [
                 {"name": "dshm", "emptyDir": {"medium": "Memory"}},
                 {"name": "tmp", "emptyDir": {}},
+                {
+                    "name": "notices",
+                    "downwardAPI": {
+                        "items": [
+                            {
+                                "path": "maintenance",
+                                "fieldRef": {
+                                    "fieldPath": "metadata.annotations['tpu-operator.dev/maintenance']"
+                                },
+                            }
+                        ]
+                    },
+                },
             ],
         },
     }
@@ -235,10 +249,18 @@ class TestPlacement:
             assert term["namespaceSelector"] == {}, "of all namespaces"
 
     def test_shared_pools(self) -> None:
-        assert "affinity" not in pod_spec(scheduling={"placement": "Shared"})
+        assert list(pod_spec(scheduling={"placement": "Shared"})["affinity"]) == ["nodeAffinity"]
 
     def test_a_slice_of_one_host_shares_pools_by_nature(self) -> None:
-        assert "affinity" not in pod_spec(tpu=SINGLE_HOST)
+        assert list(pod_spec(tpu=SINGLE_HOST)["affinity"]) == ["nodeAffinity"]
+
+    def test_what_the_scheduler_places_goes_to_nodes_without_maintenance_if_it_can(self) -> None:
+        (term,) = pod_spec()["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        (expression,) = term["preference"]["matchExpressions"]
+        assert expression == {
+            "key": "cloud.google.com/scheduled-maintenance-time",
+            "operator": "DoesNotExist",
+        }
 
     def test_case_63_terms_of_the_user_are_added(self) -> None:
         term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}

@@ -78,6 +78,8 @@ def test_what_the_operator_gives_is_accepted(
         ("TPU_LAUNCH_PORT", "70000", "0 to 65535"),
         ("TPU_LAUNCH_GRACE_SECONDS", "soon", "a number of seconds"),
         ("TPU_LAUNCH_GATE_TIMEOUT_SECONDS", "nan", "a number of seconds"),
+        ("TPU_LAUNCH_NOTICE_SIGNAL", "12", "the name of a signal such as USR1, or none"),
+        ("TPU_LAUNCH_NOTICE_SIGNAL", "_DFL", "the name of a signal such as USR1, or none"),
     ],
 )
 def test_one_bad_value_is_one_problem(name: str, value: str | None, expected: str) -> None:

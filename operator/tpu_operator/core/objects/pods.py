@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from tpu_operator.api import API_VERSION
-from tpu_operator.core import names
+from tpu_operator.core import names, notices
 from tpu_operator.core.environment import GangSpec, Place, overridden, tpu_environment, with_defaults
 from tpu_operator.core.numbers import whole
 from tpu_operator.core.objects import hostlists
@@ -31,6 +31,21 @@ LAST_WORDS: Final = 5
 """Seconds of a pod's grace period in which the launcher kills what is left and writes its report."""
 STATE_DIR: Final = "/run/tpu-operator"
 """What the launcher remembers over restarts of its container."""
+AWAY_FROM_MAINTENANCE: Final = {
+    "preferredDuringSchedulingIgnoredDuringExecution": [
+        {
+            "weight": 100,
+            "preference": {"matchExpressions": [{"key": notices.SCHEDULED, "operator": "DoesNotExist"}]},
+        }
+    ]
+}
+"""What choosing a pool does, for pods that the scheduler finds a place for."""
+MAINTENANCE_FILE: Final = {
+    "path": "maintenance",
+    "fieldRef": {"fieldPath": f"metadata.annotations['{names.ANNOTATION_MAINTENANCE}']"},
+}
+NOTICES_DIR: Final = "/etc/tpu-operator/notices"
+"""Where the main container finds what its pod is told while it runs."""
 CACHE_DIR: Final = "/var/cache/tpu-operator"
 
 
@@ -190,14 +205,17 @@ class PodFactory:
             "volumes": [
                 {"name": "dshm", "emptyDir": {"medium": "Memory"}},
                 {"name": "tmp", "emptyDir": {}},
+                {"name": "notices", "downwardAPI": {"items": [MAINTENANCE_FILE]}},
             ],
         }
         if self.gang.in_place:
             _add_state(spec)
         if scheduling.priority_class_name:
             spec["priorityClassName"] = scheduling.priority_class_name
+        if not pool:
+            spec["affinity"] = {"nodeAffinity": AWAY_FROM_MAINTENANCE}
         if self.exclusive and not pool:
-            spec["affinity"] = self._affinity(slice_index)
+            spec["affinity"] |= self._affinity(slice_index)
         if self._foreign_image():
             self._add_launcher(spec)
         self._add_compile_cache(spec)
@@ -256,7 +274,11 @@ class PodFactory:
                 "httpGet": {"path": "/readyz", "port": names.LAUNCHER_PORT},
                 "periodSeconds": 2,
             },
-            "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
+            "volumeMounts": [
+                {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108
+                {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+                {"name": "notices", "mountPath": NOTICES_DIR, "readOnly": True},
+            ],
         }
         optional = {"args": run.args, "workingDir": run.working_dir}
         return container | {key: value for key, value in optional.items() if value}

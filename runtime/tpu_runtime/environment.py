@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import signal
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import TYPE_CHECKING, Optional
 
+from tpu_runtime import invariants
 from tpu_runtime.errors import EXIT_ENVIRONMENT, LaunchError
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ TERMINATION_LOG = "TPU_LAUNCH_TERMINATION_LOG"
 STATE_DIR = "TPU_LAUNCH_STATE_DIR"
 """A directory that outlives the container; there is one where restarts happen in place."""
 ATTEMPT = "TPU_OPERATOR_ATTEMPT"
+USERS = "TPU_OPERATOR_SET_BY_USER"
+"""Names of the variables that the job's spec gives this container, separated by commas."""
 
-_ADDRESS = re.compile(r"[^\s:,]+:\d{1,5}")
 _COORDINATOR = re.compile(r"[^\s:,]+(:\d{1,5})?")
 _HOST_NAMES = re.compile(r"[^\s:,]+(,[^\s:,]+)*")
 _TOPOLOGY = re.compile(r"[1-9]\d*(x[1-9]\d*){1,2}")
-_TORCH_TOPOLOGY = re.compile(r"[1-9]\d*(,[1-9]\d*){2,3}")
 
 _SOURCES = {
     "TPU_OPERATOR_ACCELERATOR": "spec.tpu.accelerator",
@@ -49,6 +49,11 @@ _SOURCES = {
     "TPU_OPERATOR_TOPOLOGY": "spec.tpu.topology",
     "TORCH_TPU_TOPOLOGY": "spec.tpu.topology",
 }
+_OPERATORS = re.compile(
+    r"TPU_OPERATOR_.*|TPU_WORKER_.*|TPU_PROCESS_.*|TPU_NAME|TPU_SKIP_MDS_QUERY|NNODES|NODE_RANK|MASTER_.*"
+    r"|MEGASCALE_(NUM_SLICES|SLICE_ID|COORDINATOR_ADDRESS)|TORCH_TPU_.*"
+)
+"""Variables that the operator sets where the user does not."""
 
 
 class BadEnvironmentError(LaunchError):
@@ -230,15 +235,12 @@ def read_environment(variables: Mapping[str, str], gate_timeout: Optional[str] =
         # Several TPU containers in a pod hold one process each: the operator gives each of them one port.
         processes=per_host if identity.containers == 1 else 1,
         coordinator=_coordinator(reader, place, settings.port),
-        rendezvous=_rendezvous(reader, place) if launcher == "torchrun" else None,
+        rendezvous=_rendezvous(reader) if launcher == "torchrun" else None,
         settings=settings,
         variables=variables,
     )
-    _check_megascale(reader, place)
-    if launcher == "torchrun":
-        _check_torch(reader, result)
-    if launcher == "jax":
-        _check_jax(reader, result)
+    for check in invariants.checks(result):
+        reader.check(check.ok, check.name, check.expected, *check.others)
     if reader.problems:
         raise BadEnvironmentError(reader.problems)
     return result
@@ -256,7 +258,7 @@ class _Reader:
         """Note a problem with a variable."""
         value = self.variables.get(name)
         found = f"{name} is not set" if value is None else f"{name}={value!r}"
-        self.problems.append(f"{found}: expected {expected}; set by {_setter(name)}")
+        self.problems.append(f"{found}: expected {expected}; set by {setter(name, self.variables)}")
         self.bad.add(name)
 
     def check(self, ok: bool, name: str, expected: str, *others: str) -> None:
@@ -311,12 +313,17 @@ class _Reader:
         return value
 
 
-def _setter(name: str) -> str:
-    """Who to ask about a variable."""
+def setter(name: str, variables: Mapping[str, str]) -> str:
+    """Who to ask about a variable: where it was set, or who should have set it."""
     if name.startswith("TPU_LAUNCH_"):
         return "spec.run.env, or the option of the same name"
-    source = _SOURCES.get(name)
-    return f"the operator from {source}" if source else "the operator, unless spec.run.env sets it"
+    if name in variables.get(USERS, "").split(","):
+        return "the job, in spec.run.env or spec.template"
+    if name in _SOURCES:
+        return f"the operator from {_SOURCES[name]}"
+    if _OPERATORS.fullmatch(name):
+        return "the operator"
+    return "the image, the node's device plugin, or an envFrom of spec.template"
 
 
 def _place(reader: _Reader) -> Place:
@@ -356,7 +363,7 @@ def _hardware(reader: _Reader, place: Place) -> Hardware:
     emulate = reader.variables.get("TPU_OPERATOR_EMULATE", "")
     reader.check(emulate in {"", "cpu"}, "TPU_OPERATOR_EMULATE", "cpu, or empty on real TPUs")
     reader.check(
-        _product(topology, "x") == place.hosts_per_slice * chips,
+        invariants.product(topology, "x") == place.hosts_per_slice * chips,
         "TPU_OPERATOR_TOPOLOGY",
         f"{place.hosts_per_slice * chips} chips: TPU_OPERATOR_HOSTS_PER_SLICE={place.hosts_per_slice} times "
         f"TPU_OPERATOR_CHIPS_PER_HOST={chips}",
@@ -371,10 +378,6 @@ def _hardware(reader: _Reader, place: Place) -> Hardware:
     )
     accelerator = reader.text("TPU_OPERATOR_ACCELERATOR", None, "the type of TPU")
     return Hardware(accelerator, topology, chips, devices, emulated=emulate == "cpu")
-
-
-def _product(sizes: str, separator: str) -> int:
-    return prod(int(size) for size in sizes.split(separator)) if sizes else 0
 
 
 def _identity(reader: _Reader, place: Place) -> Identity:
@@ -436,77 +439,10 @@ def _coordinator(reader: _Reader, place: Place, default_port: int) -> tuple[str,
     return host, int(port or default_port)
 
 
-def _check_megascale(reader: _Reader, place: Place) -> None:
-    """By these, libtpu and JAX take a job for multislice, and ask a metadata server where they are absent."""
-    count, index = "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID"
-    if place.num_slices == 1:
-        alone = reader.variables.get(count, "") in {"", "1"}
-        reader.check(alone, count, "empty, as TPU_OPERATOR_NUM_SLICES=1", "TPU_OPERATOR_NUM_SLICES")
-        return
-    for name, value in ((count, place.num_slices), (index, place.slice_index)):
-        source = "TPU_OPERATOR_NUM_SLICES" if name == count else "TPU_OPERATOR_SLICE"
-        reader.check(reader.variables.get(name) == str(value), name, f"{value} ({source})", source)
-    reader.text("MEGASCALE_COORDINATOR_ADDRESS", _COORDINATOR, "the DNS name of host 0 of slice 0")
-
-
-def _rendezvous(reader: _Reader, place: Place) -> Rendezvous:
-    result = Rendezvous(
+def _rendezvous(reader: _Reader) -> Rendezvous:
+    return Rendezvous(
         nnodes=reader.integer("NNODES", 1),
         node_rank=reader.integer("NODE_RANK", 0),
         master_addr=reader.text("MASTER_ADDR", None, "the DNS name of host 0 of slice 0"),
         master_port=reader.integer("MASTER_PORT", 1, 65535),
     )
-    counts = ("TPU_OPERATOR_NUM_SLICES", "TPU_OPERATOR_HOSTS_PER_SLICE")
-    hosts = place.num_hosts
-    reader.check(result.nnodes == hosts, "NNODES", f"{hosts}, the hosts of all slices", *counts)
-    # The user may number the hosts in another order, as long as he has set the whole identity.
-    ours = "TPU_PROCESS_ADDRESSES" in reader.variables
-    reader.check(
-        result.node_rank == place.index if ours else result.node_rank < hosts,
-        "NODE_RANK",
-        f"{place.index}, the number of this host among all" if ours else f"less than {hosts}",
-        *counts,
-        "TPU_OPERATOR_SLICE",
-        "TPU_OPERATOR_HOST",
-    )
-    return result
-
-
-def _check_torch(reader: _Reader, env: HostEnvironment) -> None:
-    """TorchTPU's slice builder aborts or hangs on any of these, and turns a lone process into a rank."""
-    for name in ("RANK", "WORLD_SIZE"):
-        if name in reader.variables:
-            reader.complain(name, "no value: torchrun gives each process its own")
-    devices = env.place.hosts_per_slice * env.hardware.devices_per_host
-    inputs = ("TPU_OPERATOR_HOSTS_PER_SLICE", "TPU_OPERATOR_DEVICES_PER_HOST")
-    wanted = f"{devices} devices: hosts per slice times devices per host"
-    topology = "TORCH_TPU_TOPOLOGY"
-    sizes = reader.text(topology, _TORCH_TOPOLOGY, "3 or 4 sizes separated by commas, such as 4,4,1")
-    reader.check(_product(sizes, ",") == devices, topology, wanted, *inputs)
-    name = "TORCH_TPU_SLICEBUILDER_ADDRESSES"
-    addresses = reader.text(name, None, "host:port of each device of this slice").split(",")
-    valid = all(_ADDRESS.fullmatch(address) for address in addresses)
-    reader.check(valid, name, "host:port entries separated by commas (no IPv6 addresses)")
-    reader.check(len(addresses) == devices, name, f"{wanted}; it has {len(addresses)}", *inputs)
-
-
-def _check_jax(reader: _Reader, env: HostEnvironment) -> None:
-    """JAX counts its processes by TPU_PROCESS_ADDRESSES, and one process drives all chips or one of them."""
-    addresses, processes = env.identity.addresses, "TPU_OPERATOR_PROCESSES_PER_HOST"
-    expected = len(env.identity.hostnames) * env.processes
-    reader.check(
-        not addresses or len(addresses) == expected,
-        "TPU_PROCESS_ADDRESSES",
-        f"{expected} addresses, one for each process of the slice; it has {len(addresses)}",
-        "TPU_WORKER_HOSTNAMES",
-        processes,
-        "TPU_OPERATOR_HOSTS_PER_SLICE",
-    )
-    hardware = env.hardware
-    if hardware.emulated:
-        fits = hardware.devices_per_host % env.processes == 0
-        wanted = f"a divisor of TPU_OPERATOR_DEVICES_PER_HOST={hardware.devices_per_host}"
-    else:
-        fits = env.processes in {1, hardware.chips_per_host}
-        wanted = f"1, or {hardware.chips_per_host} (TPU_OPERATOR_CHIPS_PER_HOST) for one process per chip"
-    reader.check(fits, processes, wanted, "TPU_OPERATOR_CHIPS_PER_HOST", "TPU_OPERATOR_DEVICES_PER_HOST")

@@ -64,10 +64,7 @@ class GangSpec:
 
     def host_names(self, slice_index: int) -> tuple[str, ...]:
         """DNS names of the hosts of one slice, in worker order."""
-        return tuple(
-            names.dns_name(names.worker_name(self.name, slice_index, host), self.subdomain)
-            for host in range(self.shape.hosts)
-        )
+        return _host_names(self, slice_index)
 
     def gate(self, slice_index: int) -> str:
         """DNS name of the host at which the launchers of a slice meet with those that restart with it."""
@@ -79,6 +76,14 @@ class GangSpec:
     def coordinator(self) -> str:
         """DNS name of host 0 of slice 0."""
         return names.dns_name(names.worker_name(self.name, 0, 0), self.subdomain)
+
+    @property
+    def launcher_port(self) -> int:
+        """Port of the launchers, beside the ports that TorchTPU gives to MegaScale whatever it is told."""
+        torch = self.launcher in {Launcher.TORCHRUN, Launcher.RAY} and self.num_slices > 1
+        last = names.MEGASCALE_PORT + 2 * self.processes_per_host - 1
+        taken = torch and last >= names.LAUNCHER_PORT
+        return names.LAUNCHER_PORT_BESIDE_MEGASCALE if taken else names.LAUNCHER_PORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,14 @@ def _identity(gang: GangSpec, place: Place) -> dict[str, str]:
 
 
 # The lists below are equal on all hosts of a slice and reach 100 KB on a thousand of them: built once.
+
+
+@lru_cache(maxsize=64)
+def _host_names(gang: GangSpec, slice_index: int) -> tuple[str, ...]:
+    return tuple(
+        names.dns_name(names.worker_name(gang.name, slice_index, host), gang.subdomain)
+        for host in range(gang.shape.hosts)
+    )
 
 
 @lru_cache(maxsize=64)
@@ -169,6 +182,8 @@ def _operator(gang: GangSpec, place: Place, settings: PodSettings) -> dict[str, 
     env = {f"TPU_OPERATOR_{key}": str(value) for key, value in values.items()}
     if gang.alone:
         env["TPU_OPERATOR_RESTART_SCOPE"] = RestartScope.SLICE
+    if gang.launcher_port != names.LAUNCHER_PORT:
+        env["TPU_LAUNCH_PORT"] = str(gang.launcher_port)
     if place.grace is not None:
         env["TPU_LAUNCH_GRACE_SECONDS"] = str(place.grace)
     return env | {"TPU_LAUNCH_GATE_TIMEOUT_SECONDS": str(gang.gate_seconds)}

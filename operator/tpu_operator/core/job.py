@@ -305,7 +305,11 @@ def _service(view: JobView) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]
     """The headless Service, as manifests to apply (ours, but changed) and to create (absent)."""
     meta = view.job.metadata
     desired = services.headless_service(
-        view.spec.subdomain, meta.namespace, view.selector, owner_reference(view.job)
+        view.spec.subdomain,
+        meta.namespace,
+        view.selector,
+        owner_reference(view.job),
+        view.spec.launcher_port,
     )
     actual = view.snapshot.services.get(view.spec.subdomain)
     if actual is None or actual.metadata.owner_uid != meta.uid:

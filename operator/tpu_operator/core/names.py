@@ -44,10 +44,15 @@ NODE_MACHINE_END: Final = "node.gke.io/machine-termination-datetime"
 """Annotation: when a machine of limited life, such as one of flex-start, ends."""
 
 LAUNCHER_PORT: Final = 8090
+LAUNCHER_PORT_BESIDE_MEGASCALE: Final = 8100
+"""Where TorchTPU's MegaScale takes the usual one."""
 PROCESS_PORT: Final = 8476
 MASTER_PORT: Final = 29500
 SLICEBUILDER_PORT: Final = 8070
 MEGASCALE_PORT: Final = 8080
+"""Of process 0 of a host; TorchTPU gives process i 8080 + 2i, and the next one for debugging."""
+JAX_COORDINATOR_PORT: Final = 8482
+"""Where process 0 of a JAX program waits for the others; JAX does not say so anywhere else."""
 
 
 def worker_name(job: str, slice_index: int, host: int) -> str:

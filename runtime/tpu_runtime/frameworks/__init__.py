@@ -23,7 +23,8 @@ LOCAL_RANK = "TPU_OPERATOR_LOCAL_RANK"
 def commands(env: HostEnvironment, argv: Sequence[str]) -> list[Command]:
     """The processes of this host, each with its whole environment."""
     if env.launcher == "torchrun":
-        return [Command(torchtpu.agent_command(env, argv), dict(env.variables))]
+        added = {k: v for k, v in torchtpu.variables().items() if k not in env.variables}
+        return [Command(torchtpu.agent_command(env, argv), {**env.variables, **added})]
     return [Command(argv, _variables(env, local_rank), local_rank) for local_rank in range(env.processes)]
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tpu_runtime.environment import HostEnvironment
 
 _PROCESS_PORT = 8476
+_COORDINATOR_PORT = 8482
+"""JAX's own choice, in the midst of the ports of a host with eight processes."""
 _MEGASCALE = ("MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID")
 
 
@@ -42,7 +44,7 @@ def _one_of_many(env: HostEnvironment, local_rank: int) -> dict[str, str]:
     """Tell the processes of a host apart. These replace the values of the container, which are the host's."""
     worker = env.identity.worker_id * env.processes + local_rank
     addresses = env.identity.addresses or tuple(
-        f"{host}:{_PROCESS_PORT + rank}" for host in env.identity.hostnames for rank in range(env.processes)
+        f"{host}:{port}" for host in env.identity.hostnames for port in _process_ports(env.processes)
     )
     added = {
         "TPU_WORKER_ID": str(worker),
@@ -50,6 +52,11 @@ def _one_of_many(env: HostEnvironment, local_rank: int) -> dict[str, str]:
         "TPU_PROCESS_PORT": addresses[worker].rpartition(":")[2],
     }
     return added if env.hardware.emulated else {**added, **_one_chip(env, worker, local_rank)}
+
+
+def _process_ports(count: int) -> list[int]:
+    ports = range(_PROCESS_PORT, _PROCESS_PORT + count + 1)
+    return [port for port in ports if port != _COORDINATOR_PORT][:count]
 
 
 def _one_chip(env: HostEnvironment, worker: int, local_rank: int) -> dict[str, str]:

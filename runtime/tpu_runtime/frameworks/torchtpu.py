@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from tpu_runtime.output import Line
@@ -20,12 +21,27 @@ if TYPE_CHECKING:
 
     from tpu_runtime.environment import HostEnvironment
 
+_TCMALLOC = ("libtcmalloc.so.4", "libtcmalloc_minimal.so.4")
+_LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
 _PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 _ROOT = re.compile(r"Root Cause \(first observed failure\):")
 _RANKS = re.compile(r"rank\s+: (\d+) \(local_rank: (\d+)\)")
 _PREFIX = re.compile(r"\[rank\d+\]: ")
 _EXIT_CODE = re.compile(r"exitcode\s+: (-?\d+) \(pid: \d+\)")
 _AGENT = re.compile(r"[EW]\d{4} .*/distributed/elastic/.*(closing signal|failed \(exitcode)")
+
+
+def variables(root: Path = Path("/")) -> dict[str, str]:
+    """What the processes of a host get where neither the operator nor the user says otherwise."""
+    # The cache in /dev/shm is TorchTPU's default for several processes only; it outlives a restart in place.
+    cache = {"TORCH_TPU_TIER2_COMPILATION_CACHE": "default"}
+    found = tcmalloc(root)
+    return {**cache, "LD_PRELOAD": found} if found else cache
+
+
+def tcmalloc(root: Path = Path("/")) -> Optional[str]:
+    """The allocator that TorchTPU asks for, if this image has it: host buffers are large and short-lived."""
+    return next((f"/{_LIBRARIES / name}" for name in _TCMALLOC if (root / _LIBRARIES / name).exists()), None)
 
 
 def agent_command(env: HostEnvironment, argv: Sequence[str]) -> list[str]:

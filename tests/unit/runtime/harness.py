@@ -58,10 +58,8 @@ def variables(
         "TPU_OPERATOR_COORDINATOR": "localhost",
         "TPU_WORKER_ID": str(host),
         "TPU_WORKER_HOSTNAMES": ",".join(["localhost"] * hosts),
-        "TPU_PROCESS_ADDRESSES": ",".join(
-            f"localhost:{8476 + i}" for _ in range(hosts) for i in range(processes)
-        ),
-        "TPU_PROCESS_PORT": "8476",
+        "TPU_PROCESS_ADDRESSES": ",".join(f"localhost:{8476 + i}" for i in range(hosts * processes)),
+        "TPU_PROCESS_PORT": str(8476 + host * processes),
         "MEGASCALE_NUM_SLICES": str(slices) if slices > 1 else "",
         "MEGASCALE_SLICE_ID": str(slice_index) if slices > 1 else "",
         "MEGASCALE_COORDINATOR_ADDRESS": "localhost:8080" if slices > 1 else "",
@@ -74,9 +72,8 @@ def variables(
             "MASTER_PORT": "29500",
             "TORCH_TPU_TOPOLOGY": f"{2 * hosts},2,1",
             "TORCH_TPU_DEVICES_PER_HOST": "4",
-            "TORCH_TPU_SLICEBUILDER_ADDRESSES": ",".join(
-                f"localhost:{8070 + i}" for _ in range(hosts) for i in range(4)
-            ),
+            "TORCH_TPU_SLICEBUILDER_ADDRESSES": ",".join(f"localhost:{8700 + i}" for i in range(hosts * 4)),
+            "TORCH_TPU_XPROF_SESSION_ID": "7",
         }
     return {key: value for key, value in (env | dict(changes or {}) | more).items() if value is not None}
 

@@ -45,7 +45,7 @@ def test_what_the_operator_sets_is_what_the_launcher_wants(
             assert read.place.index == index * shape.hosts + host
             assert read.processes == processes
             if slices * shape.hosts > 1:
-                assert read.coordinator == ("train-0-0.train", 8090)
+                assert read.coordinator == ("train-0-0.train", gang.launcher_port)
 
 
 @pytest.mark.parametrize("containers", [1, 2, 4, 8, 12])

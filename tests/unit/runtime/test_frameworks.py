@@ -71,7 +71,7 @@ def test_jax_processes_of_one_host_in_emulation() -> None:
     assert first == EMULATION | {"JAX_NUM_CPU_DEVICES": "2", "TPU_WORKER_ID": "2"}
     assert second == first | {
         "TPU_WORKER_ID": "3",
-        "TPU_PROCESS_PORT": "8477",
+        "TPU_PROCESS_PORT": "8479",
         "TPU_OPERATOR_LOCAL_RANK": "1",
     }
 
@@ -102,7 +102,7 @@ def test_jax_one_process_per_chip_on_tpu() -> None:
     processes = added(launcher="jax", hosts=2, host=1, processes=4, TPU_OPERATOR_EMULATE="")
     assert processes[2] == {
         "TPU_WORKER_ID": "6",
-        "TPU_PROCESS_PORT": "8478",
+        "TPU_PROCESS_PORT": "8482",
         "CLOUD_TPU_TASK_ID": "6",
         "TPU_VISIBLE_CHIPS": "2",
         "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1",

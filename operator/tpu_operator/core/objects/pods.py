@@ -6,9 +6,10 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from tpu_operator.api import API_VERSION
+from tpu_operator.api import API_VERSION, Launcher
 from tpu_operator.core import names, notices
 from tpu_operator.core.environment import GangSpec, Place, overridden, tpu_environment, with_defaults
 from tpu_operator.core.numbers import whole
@@ -269,9 +270,9 @@ class PodFactory:
             "resources": merge({"limits": chips}, _resources(self.job)),
             # What a container says that the launcher never got to speak in, or for.
             "terminationMessagePolicy": "FallbackToLogsOnError",
-            "ports": [{"name": "launcher", "containerPort": names.LAUNCHER_PORT, "protocol": "TCP"}],
+            "ports": [{"name": "launcher", "containerPort": self.gang.launcher_port, "protocol": "TCP"}],
             "readinessProbe": {
-                "httpGet": {"path": "/readyz", "port": names.LAUNCHER_PORT},
+                "httpGet": {"path": "/readyz", "port": self.gang.launcher_port},
                 "periodSeconds": 2,
             },
             "volumeMounts": [
@@ -356,7 +357,7 @@ class PodFactory:
     def _add_environment(self, spec: Manifest, place: Place) -> tuple[str, ...]:
         """Give every TPU container its variables; returns those that the user has set otherwise."""
         tpu = [container for container in spec["containers"] if _requests_tpu(container)]
-        ports = _process_ports(tpu, self.gang.processes_per_host)
+        ports = _process_ports(tpu, self.gang)
         place = replace(place, grace=_launcher_grace(spec))
         overrides: set[str] = set()
         for index, container in enumerate(tpu):
@@ -370,6 +371,8 @@ class PodFactory:
     def _equip(self, container: Manifest, place: Place) -> set[str]:
         ours = tpu_environment(self.gang, place, self.settings)
         user = container.get("env", [])
+        if user:
+            ours["TPU_OPERATOR_SET_BY_USER"] = ",".join(sorted({variable["name"] for variable in user}))
         container["env"] = with_defaults(user, ours)
         container["resources"] = _matched(container["resources"])
         return set(overridden(user, ours))
@@ -487,7 +490,7 @@ def _matched(resources: Manifest) -> Manifest:
     return resources | {kind: chips | amount for kind, amount in amounts.items()}
 
 
-def _process_ports(tpu_containers: list[Manifest], processes_per_host: int) -> tuple[int, ...]:
+def _process_ports(tpu_containers: list[Manifest], gang: GangSpec) -> tuple[int, ...]:
     """A port for each process of a host; with several TPU containers each holds one process.
 
     A TPU_PROCESS_PORT that the user gave a container stands, and is the first of the container's ports.
@@ -496,7 +499,10 @@ def _process_ports(tpu_containers: list[Manifest], processes_per_host: int) -> t
     if len(own) > 1:
         return tuple(port or names.PROCESS_PORT + i for i, port in enumerate(own))
     first = next(iter(own), None) or names.PROCESS_PORT
-    return tuple(first + i for i in range(processes_per_host))
+    # JAX's coordinator listens in the midst of them, and cannot be told to go elsewhere.
+    taken = {names.JAX_COORDINATOR_PORT} if gang.launcher is Launcher.JAX else set()
+    ports = (port for port in count(first) if port not in taken)
+    return tuple(islice(ports, gang.processes_per_host))
 
 
 def _user_port(container: Manifest) -> int | None:

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def headless_service(
-    name: str, namespace: str, selector: Mapping[str, str], owner: Mapping[str, Any]
+    name: str,
+    namespace: str,
+    selector: Mapping[str, str],
+    owner: Mapping[str, Any],
+    port: int = names.LAUNCHER_PORT,
 ) -> Manifest:
     """A Service whose DNS records exist before its pods are ready: they need each other to become ready."""
     return {
@@ -33,8 +37,8 @@ def headless_service(
             "ports": [
                 {
                     "name": "launcher",
-                    "port": names.LAUNCHER_PORT,
-                    "targetPort": names.LAUNCHER_PORT,
+                    "port": port,
+                    "targetPort": port,
                     "protocol": "TCP",
                 }
             ],

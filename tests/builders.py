@@ -186,7 +186,7 @@ class World:
             self.set_status(dict(plan.status))
             self.events += [event.reason for event in plan.events]
 
-    def settle(self, limit: int = 20) -> World:
+    def settle(self, limit: int = 60) -> World:
         """Passes until they change nothing any more."""
         for _ in range(limit):
             before = self._state()

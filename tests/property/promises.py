@@ -47,9 +47,9 @@ def action(failure: Failure, world: World) -> str:
 
 
 def _told(pod: Pod) -> dict[str, Any]:
-    """What the launcher of a pod has told of its failure."""
-    ended = pod.terminated
-    told: dict[str, Any] = json.loads(ended.message) if ended and ended.message and not pod.succeeded else {}
+    """What the launcher of a pod has told of its failure, if the pod has ended with it."""
+    ended, over = pod.terminated, not (pod.succeeded or pod.restartable)
+    told: dict[str, Any] = json.loads(ended.message) if ended and ended.message and over else {}
     return told
 
 
@@ -108,7 +108,7 @@ class Checked(World):
             attempts = {pod.attempt for pod in gang.pods.values()} | {gang.attempt}
             assert attempts == {int(labels["tpu-operator.dev/attempt"])}, "old pods have to be gone"
             states = [s for s in self.job.status.slices if s.index in gang.slices]
-            ran = bool(states) and all(s.state in SEEN and s.attempt == gang.attempt for s in states)
+            ran = bool(states) and all(s.state in SEEN and s.attempt == gang.number for s in states)
             assert not ran or self._heedless, "what is gone once all had nodes takes its attempt along"
 
     def _check_status_write(self, plan: Plan) -> None:
@@ -142,6 +142,9 @@ class Checked(World):
         if old.slices:
             before = {s.index: s.attempt for s in old.slices}
             assert all(s.attempt >= before.get(s.index, 0) for s in new.slices), "attempts only count up"
+            kept = {s.index: s.restarts_in_place for s in old.slices}
+            assert all(s.restarts_in_place >= kept.get(s.index, 0) for s in new.slices)
+            assert all(s.restarts_in_place <= s.attempt for s in new.slices)
             began = any(s.attempt > before.get(s.index, 0) for s in new.slices)
             assert began or new.restarts.total <= old.restarts.total, "a restart is a new attempt"
         for condition in new.conditions:
@@ -171,7 +174,7 @@ class Checked(World):
         assert after.by_cause == charged
         (gang,) = [gang for gang in view.gangs if gang.has_member(found.pod)]
         self._check_scope(old, new, gang, found)
-        assert found.attempt == gang.attempt, "what an old attempt does is over"
+        assert found.attempt == gang.number, "what an old attempt does is over"
         self._check_root(gang.current, found)
         self._check_cause(found)
         if view.incident(gang):
@@ -202,14 +205,15 @@ class Checked(World):
         last = self.job.status.last_failure
         gang = self.view().restarted(last) if last is not None else None
         if last is not None and gang is not None:
-            self._check_root([pod for pod in gang.pods.values() if pod.attempt == last.attempt], last)
+            pods = [pod for pod in gang.pods.values() if pod.attempt + gang.in_place == last.attempt]
+            self._check_root(pods, last)
 
     def _check_scope(self, old: TPUJobStatus, new: TPUJobStatus, gang: Gang, found: Failure) -> None:
         """A failure restarts its slice or all of them, as the policy has it; that of a head slice 0."""
         alone = self.job.spec.failure_policy.restart_scope == "Slice"
         expected = {found.slice or 0} if alone else {*range(self.job.spec.tpu.slices)}
         before = {s.index: s.attempt for s in old.slices}
-        assert {s.index for s in new.slices if s.attempt != before.get(s.index, gang.attempt)} == expected
+        assert {s.index for s in new.slices if s.attempt != before.get(s.index, gang.number)} == expected
 
     def _check_cause(self, found: Failure) -> None:
         """Who was told to stop has not failed, and no node is lost that is well."""

@@ -63,6 +63,7 @@ def policies() -> st.SearchStrategy[dict[str, Any]]:
         {
             "maxRestarts": st.sampled_from([1, 0, 3]),
             "restartScope": st.sampled_from(["Job", "Slice"]),
+            "restartStrategy": st.sampled_from(["Recreate", "InPlace"]),
             "coalesceSeconds": st.sampled_from([0, 10]),
             "rules": RULES,
         }

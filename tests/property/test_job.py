@@ -10,7 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.builders import RUNNING, STARTING, UID, World, decode_pod, job, report, stamp, terminated
+from tests.builders import (
+    RUNNING,
+    STARTING,
+    UID,
+    World,
+    decode_pod,
+    ended,
+    job,
+    lives,
+    report,
+    stamp,
+    terminated,
+)
 from tests.property.promises import Checked, final
 from tests.property.strategies import policies, specs, tpus
 from tpu_operator.core import restart
@@ -38,6 +50,8 @@ class JobMachine(RuleBasedStateMachine):
 
     @initialize(spec=SPECS, reaction=st.sampled_from(["settles", "passes", ""]), slow=st.booleans())
     def start(self, spec: dict[str, Any], reaction: str, slow: bool) -> None:
+        self.ends: dict[str, list[dict[str, Any]]] = {}
+        """By pod, how its container has ended so far."""
         self.world = Checked(job(**spec))
         for name in NODES:
             self.put_node(name)
@@ -133,7 +147,7 @@ class JobMachine(RuleBasedStateMachine):
             return
         for gang in view.gangs:
             assert {pod.attempt for pod in gang.pods.values() if not pod.deleting} <= {gang.attempt}
-            assert all(s.attempt == gang.attempt for s in world.job.status.slices if s.index in gang.slices)
+            assert all(s.attempt == gang.number for s in world.job.status.slices if s.index in gang.slices)
             assert gang.stale or not gang.absent
 
     def _check_sleep(self, plan: Plan) -> None:
@@ -154,7 +168,8 @@ class JobMachine(RuleBasedStateMachine):
 
     def become_ready(self, most: int) -> None:
         for name in self.bound()[:most]:
-            self.tell(name, **RUNNING)
+            ends = self.ends.get(self.world.pods[name].metadata.uid)
+            self.tell(name, **(lives(*ends, ready=True) if ends else RUNNING))
 
     @rule(most=st.integers(1, 6), ready=st.booleans())
     def start_some(self, most: int, ready: bool) -> None:
@@ -182,6 +197,27 @@ class JobMachine(RuleBasedStateMachine):
             at = self.world.now - timedelta(seconds=ago, milliseconds=ago)
             message = report(cause, code, at, error=error) if cause else ""
             self.tell(name, **terminated(code, message, at=at))
+
+    @rule(
+        data=st.data(),
+        cause=st.sampled_from([*CAUSES, ""]),
+        ago=st.integers(0, 20),
+        late=st.integers(0, 1),
+        state=st.sampled_from(["terminated", "waiting", "running"]),
+    )
+    def fail_in_place(self, data: st.DataObject, cause: str, ago: int, late: int, state: str) -> None:
+        """A container fails, and its kubelet starts it again, where it does that."""
+        at = self.world.now - timedelta(seconds=ago, milliseconds=ago)
+        gangs = self.world.view().gangs
+        for name in self.victims(data):
+            pod = self.world.pods[name]
+            if not pod.restartable or pod.succeeded:
+                continue
+            (number,) = [gang.number for gang in gangs if gang.has_member(name)]
+            message = report(cause, 1, at, error="x", attempt=max(0, number - late)) if cause else ""
+            ends = self.ends.setdefault(pod.metadata.uid, [])
+            ends.append(ended(1, message, at))
+            self.tell(name, **lives(*ends, now=state, ready=state == "running"))
 
     @rule(data=st.data(), together=st.booleans())
     def succeed(self, data: st.DataObject, together: bool) -> None:

@@ -91,5 +91,8 @@ ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 COPY --from=runtime-dependencies /opt/venv /opt/venv
 # The same file that images which are not ours get from the operator's image.
 COPY --from=launcher /out/tpu-launch.pyz /usr/local/bin/tpu-launch
-RUN python3 /usr/local/bin/tpu-launch --help > /dev/null
+RUN printf '#!/bin/sh\nexec python3 /usr/local/bin/tpu-launch doctor "$@"\n' > /usr/local/bin/tpu-doctor \
+ && chmod 755 /usr/local/bin/tpu-doctor \
+ && python3 /usr/local/bin/tpu-launch --help > /dev/null \
+ && tpu-doctor --help > /dev/null
 CMD ["python3"]

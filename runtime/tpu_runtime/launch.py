@@ -18,10 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Optional
 
-from tpu_runtime import early, frameworks, notice, report
+from tpu_runtime import doctor, early, frameworks, notice, report
 from tpu_runtime.early import STOP_SIGNALS
 from tpu_runtime.environment import at_attempt, read_environment
 from tpu_runtime.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, LaunchError
+from tpu_runtime.frameworks.torchtpu import interpreter
 from tpu_runtime.gate import Gate
 from tpu_runtime.health import Health
 from tpu_runtime.history import open_history
@@ -163,8 +164,22 @@ class _Launch:
         self._stop = next(iter(early.heard), None)
         adopt_orphans()
         forbid_cores()
+        self._look_around()
         if self._env.hardware.emulated:
             report.say(_EMULATION)
+
+    def _look_around(self) -> None:
+        """Say what the processes would fall over without a word.
+
+        Raises:
+            LaunchError: nothing can come of them here.
+        """
+        host = doctor.Host(self._env.variables, python=interpreter(self._command))
+        for finding in doctor.essentials(host):
+            text = f"{finding.found}: {finding.why}; {finding.remedy}"
+            if finding.severity is doctor.Severity.ERROR:
+                raise LaunchError(text, EXIT_ENVIRONMENT)
+            report.say(f"warning: {text}")
 
     def _on_signal(self, signum: int) -> None:
         if signum in STOP_SIGNALS:

@@ -51,7 +51,7 @@ def agent_command(env: HostEnvironment, argv: Sequence[str]) -> list[str]:
     """
     assert env.rendezvous is not None
     return [
-        _interpreter(argv),
+        interpreter(argv),
         "-m",
         "torch.distributed.run",
         f"--nnodes={env.rendezvous.nnodes}",
@@ -65,7 +65,8 @@ def agent_command(env: HostEnvironment, argv: Sequence[str]) -> list[str]:
     ]
 
 
-def _interpreter(argv: Sequence[str]) -> str:
+def interpreter(argv: Sequence[str]) -> str:
+    """The Python of a command; the one on PATH for a command that is no Python."""
     if _PYTHON.fullmatch(argv[0]):
         return argv[0]
     return shutil.which("python3") or sys.executable

@@ -71,7 +71,7 @@ def test_the_message_says_where_when_and_what(launch: Launch) -> None:
     message = launcher.message
     assert message is not None
     assert message.keys() == {
-        "v", "cause", "exitCode", "signal", "slice", "host", "localRank", "time", "error", "log",
+        "v", "cause", "exitCode", "signal", "slice", "host", "localRank", "time", "error", "attempt", "log",
     }  # fmt: skip
     assert (message["v"], message["slice"], message["host"], message["localRank"]) == (1, 0, 0, 0)
     assert before < message["time"] < time.time()

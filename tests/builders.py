@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import msgspec
 
 from tpu_operator.api import TPUJob, TPUJobSpec, TPUJobStatus
 from tpu_operator.core import job as job_module
+from tpu_operator.core.kueue import Queues, Workload
 from tpu_operator.core.nodes import Nodes
 from tpu_operator.core.placement import Pools
 from tpu_operator.core.quota import Quotas
@@ -136,6 +137,9 @@ class World:
     config_maps: dict[str, Manifest] = field(default_factory=dict)
     pod_groups: dict[str, PodGroup] | None = None
     """None where PodGroups are not served."""
+    queues: Queues | None = None
+    """None where Kueue is not served; its Workloads are below."""
+    workloads: dict[str, Workload] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     nodes_version: int = -1
     """How new the copy of the nodes is; -1 when nothing is known of nodes that are not in it."""
@@ -161,8 +165,17 @@ class World:
         nodes = Nodes(dict(self.nodes), self.nodes_version, heard=self.now)
         pools = pools_of(self.nodes.values(), [*self.pods.values(), *self.others])
         groups = None if self.pod_groups is None else dict(self.pod_groups)
+        queues = replace(self.queues, workloads=dict(self.workloads)) if self.queues else None
         return JobSnapshot(
-            self.job, dict(self.pods), dict(self.services), nodes, self.refusal, pools, groups, self.quotas
+            self.job,
+            dict(self.pods),
+            dict(self.services),
+            nodes,
+            self.refusal,
+            pools,
+            groups,
+            self.quotas,
+            queues,
         )
 
     def step(self) -> Plan:
@@ -185,6 +198,8 @@ class World:
         if status and plan.status is not None:
             self.set_status(dict(plan.status))
             self.events += [event.reason for event in plan.events]
+        for patch in plan.patches if status else ():
+            self.patch_workload(patch.name, **patch.status)
 
     def settle(self, limit: int = 60) -> World:
         """Passes until they change nothing any more."""
@@ -196,8 +211,14 @@ class World:
         raise AssertionError(f"no fixpoint after {limit} passes: {plan}")
 
     def _state(self) -> tuple[Any, ...]:
-        groups = dict(self.pod_groups or {})
-        return self.job, dict(self.pods), dict(self.services), groups, self.refusal, self.alive
+        more = dict(self.pod_groups or {}), dict(self.workloads)
+        return self.job, dict(self.pods), dict(self.services), more, self.refusal, self.alive
+
+    def patch_workload(self, name: str, **status: Any) -> None:
+        """Change parts of a Workload's status; None removes one."""
+        wire = msgspec.to_builtins(self.workloads[name])
+        wire["status"] = {k: v for k, v in (wire["status"] | status).items() if v is not None}
+        self.workloads[name] = msgspec.convert(wire, Workload)
 
     def set_status(self, status: dict[str, Any]) -> None:
         """Store a status, by way of the wire."""
@@ -263,6 +284,11 @@ class World:
             metadata = manifest["metadata"] | {"uid": f"uid-{name}-{self.made}"}
             group = msgspec.convert(manifest | {"metadata": metadata}, PodGroup)
             self.pod_groups.setdefault(name, group)
+        elif manifest["kind"] == "Workload":
+            self.made += 1
+            metadata = manifest["metadata"] | {"uid": f"uid-{name}-{self.made}"}
+            made = msgspec.convert({"metadata": metadata, "spec": {}}, Workload)
+            self.workloads.setdefault(name, made)
         elif name not in self.pods:
             if self.quota is not None and len(self.pods) >= self.quota:
                 self.refusal = f"pods {name!r} is forbidden: exceeded quota"
@@ -297,6 +323,9 @@ class World:
             assert self.pod_groups is not None
             assert self.pod_groups[delete.name].metadata.uid == delete.uid
             del self.pod_groups[delete.name]
+            return
+        if delete.kind == "Workload":
+            assert self.workloads.pop(delete.name).metadata.uid == delete.uid
             return
         assert self.pods[delete.name].metadata.uid == delete.uid
         if delete.grace_seconds == 0:

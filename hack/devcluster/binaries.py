@@ -85,6 +85,7 @@ def tools() -> dict[str, Tool]:
         "jobset": Tool("jobset", "sigs.k8s.io/jobset"),
         "lws": Tool("lws", "sigs.k8s.io/lws/cmd"),
         "kuberay": Tool("kuberay", "github.com/ray-project/kuberay/ray-operator"),
+        "kueue": Tool("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
     }
 
 
@@ -104,6 +105,15 @@ def ensure(names: Iterable[str]) -> dict[str, Path]:
         with _lock(cache() / "build.lock"):
             _build_all({name: (known[name], paths[name]) for name in missing})
     return paths
+
+
+def source(directory: str, module: str) -> Path:
+    """Where the sources of a Go module are, as a directory below hack/tools pins it."""
+    command = ["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module]
+    done = _go(command, TOOLS / directory, stderr=subprocess.PIPE)
+    if done.returncode:
+        raise DevClusterError(f"the sources of {module} are missing: {done.stderr.strip()}")
+    return Path(done.stdout.strip())
 
 
 def cache() -> Path:

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import yaml
@@ -22,6 +21,7 @@ from tests.bench.subjects import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.bench.gangs import Gang
     from tests.bench.http import Object
@@ -287,11 +287,9 @@ def _component(api_version: str, certificates: Path) -> str:
 
 def _module(name: str) -> Path:
     """Where the sources of a peer are."""
-    module = {
+    modules = {
         "jobset": "sigs.k8s.io/jobset",
         "lws": "sigs.k8s.io/lws",
         "kuberay": "github.com/ray-project/kuberay/ray-operator",
     }
-    command = ["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module[name]]
-    found = subprocess.run(command, cwd=binaries.TOOLS / name, check=True, capture_output=True, text=True)
-    return Path(found.stdout.strip())
+    return binaries.source(name, modules[name])

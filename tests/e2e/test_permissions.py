@@ -48,6 +48,11 @@ def granted(operator: Kube) -> set[Permission]:
     }
 
 
+def without_kueue(permissions: set[Permission]) -> set[Permission]:
+    """Those that show here; tests/cluster/kueue looks at those for Kueue, which is there."""
+    return {each for each in permissions if not each[0].startswith("kueue.x-k8s.io/")}
+
+
 def blocked(kube: Kube, name: str) -> bool:
     conditions = kube.status(name).get("conditions", ())
     return any(each["type"] == "Blocked" and each["status"] == "True" for each in conditions)
@@ -111,4 +116,4 @@ def test_the_chart_grants_what_the_operator_uses_and_no_more(
     wait_for("the finished job is deleted", lambda: not kube.find("tpujobs"))
 
     used = {permission(event) for event in requests(audit_log)}
-    assert used == granted(operator)
+    assert without_kueue(used) == without_kueue(granted(operator))

@@ -48,14 +48,27 @@ tests/e2e/test_permissions.py compares with the API server's audit log.
 - apiGroups: [scheduling.k8s.io]
   resources: [podgroups]
   verbs: [get, list, watch, create, delete]
+# Kueue's, for jobs with spec.scheduling.queueName.
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [patch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
 {{- end }}
 
-{{/* Nodes have no namespace: pending reasons and placement read them. */}}
+{{/* What has no namespace: nodes, which pending reasons and placement read; what an admission by Kueue names. */}}
 {{- define "tpu-operator.clusterRules" -}}
 - apiGroups: [""]
   resources: [nodes]
+  verbs: [list, watch]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [resourceflavors, workloadpriorityclasses]
+  verbs: [list, watch]
+- apiGroups: [scheduling.k8s.io]
+  resources: [priorityclasses]
   verbs: [list, watch]
 {{- end }}

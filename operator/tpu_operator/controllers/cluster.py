@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from tpu_operator.controllers.kueue import KueueState
 from tpu_operator.core import names
 from tpu_operator.core.nodes import Nodes
 from tpu_operator.core.placement import Pools, Tenant
@@ -34,6 +35,7 @@ class ClusterState:
     """
 
     def __init__(self, api: ApiServer, node_lost_after: float) -> None:
+        self.kueue = KueueState(api)
         self.nodes = Informer(api, NODES, Node, index=lambda _: EVERY)
         self.pools = Pools()
         self._node_lost_after = node_lost_after

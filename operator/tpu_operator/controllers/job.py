@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from tpu_operator.api import API_VERSION, TPUJob, TPUJobStatus
 from tpu_operator.core import job, names
 from tpu_operator.core.jobstatus import refused
+from tpu_operator.core.kueue import Workload
 from tpu_operator.core.plan import Event, Plan
 from tpu_operator.core.quota import Quotas, demand
 from tpu_operator.core.snapshot import Custom, JobSnapshot, Pod, PodGroup, Quota, Service
@@ -17,7 +18,7 @@ from tpu_operator.engine.applier import Target
 from tpu_operator.engine.events import Regarding
 from tpu_operator.engine.informer import Informer
 from tpu_operator.engine.optional import OptionalInformer
-from tpu_operator.engine.resources import POD_GROUPS, PODS, QUOTAS, SERVICES, TPUJOBS
+from tpu_operator.engine.resources import POD_GROUPS, PODS, QUOTAS, SERVICES, TPUJOBS, WORKLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tpu_operator.engine.informer import Key
     from tpu_operator.engine.queue import WorkQueue
 
-    Child = Pod | Service | PodGroup
+    Child = Pod | Service | PodGroup | Workload
 
 
 class JobController:
@@ -67,6 +68,9 @@ class JobController:
             api, QUOTAS, Quota, namespace=namespace, index=lambda quota: (quota.metadata.namespace, "")
         )
         self._quota_claims: dict[Key, Counter[str]] = {}
+        self.workloads = OptionalInformer[Workload](
+            api, WORKLOADS, Workload, namespace=namespace, selector=names.LABEL_JOB, index=job_of
+        )
         self._cluster = cluster
         self._pending: set[Key] = set()
         self.informers: Mapping[str, Informer[Any]] = {
@@ -75,14 +79,19 @@ class JobController:
             "Service": self.services,
             "PodGroup": self.pod_groups,
             "ResourceQuota": self.quotas,
+            "Workload": self.workloads,
             "Node": cluster.nodes,
+            **cluster.kueue.informers,
         }
         self._queue = queue
         self.jobs.listen(self._on_job)
         self.pods.listen(self._on_child)
         self.services.listen(self._on_child)
         self.pod_groups.listen(self._on_child)
-        self.pod_groups.listen_served(self._on_served)
+        self.workloads.listen(self._on_child)
+        self.pod_groups.listen_served(self._on_conditions)
+        self.workloads.listen_served(self._on_conditions)
+        cluster.kueue.listen(self._on_conditions)
         self.quotas.listen(self._on_quota)
         cluster.follow(self.pods)
         cluster.listen(self._on_node)
@@ -111,8 +120,8 @@ class JobController:
             if self.jobs.get(key):
                 self._queue.add(key)
 
-    def _on_served(self) -> None:
-        """The cluster serves a resource that it did not serve: a matter for all that waits for something."""
+    def _on_conditions(self) -> None:
+        """The cluster serves a resource since now, or has another flavor: a matter for all that waits."""
         for key in self._pending:
             self._queue.add(key)
 
@@ -178,6 +187,7 @@ class JobController:
             pools=self._cluster.pools,
             pod_groups=dict(self.pod_groups.of(key)) if self.pod_groups.served else None,
             quotas=self._quotas_for(key),
+            queues=self._cluster.kueue.view(self.workloads.of(key)) if self.workloads.served else None,
         )
         plan = job.plan(snapshot, now, self._settings)
         self._claim(key, () if refusal else plan.creates)
@@ -201,6 +211,7 @@ def _decode(custom: Custom) -> TPUJob:
                 "resourceVersion": meta.resource_version,
                 "generation": meta.generation,
                 "deletionTimestamp": meta.deletion_timestamp,
+                "labels": meta.labels,
             },
             "spec": custom.spec,
             "status": custom.status,

@@ -19,6 +19,7 @@ from tpu_operator.core import (
     inplace,
     maintenance,
     pending,
+    queueing,
     restart,
     startup,
 )
@@ -67,6 +68,7 @@ def plan(snapshot: JobSnapshot, now: datetime, settings: PodSettings) -> Plan:
         _success(view, draft)
         or _deadline(view, draft)
         or _suspend(view, draft)
+        or _queue(view, draft, settings)
         or _failure(view, draft, settings)
         or _converge(view, draft, settings)
     )
@@ -76,13 +78,14 @@ def _finished(view: JobView) -> Plan:
     """Nothing runs on, finished pods stay for their logs, and after its time the job goes."""
     meta = view.job.metadata
     running = deletes((pod for pod in view.pods if not pod.finished), view.losses)
+    told = queueing.finish(view)
     status = acknowledged(view.status, meta.generation)
     ttl, ended = view.job.spec.ttl_seconds_after_finished, view.ended
     if ttl is None or ended is None:
-        return Plan(deletes=running, status=status)
+        return Plan(deletes=running, status=status, patches=told)
     left = (ended + timedelta(seconds=ttl) - view.now).total_seconds()
     if left > 0:
-        return Plan(deletes=running, status=status, requeue_after=left)
+        return Plan(deletes=running, status=status, patches=told, requeue_after=left)
     return Plan(deletes=(Delete("TPUJob", meta.namespace, meta.name, meta.uid),))
 
 
@@ -114,8 +117,31 @@ def _suspend(view: JobView, draft: Draft) -> Plan | None:
     draft.suspend(active)
     if active:
         return draft.plan()
+    return draft.plan(deletes=(*_all_but_service(view), *queueing.leave(view)))
+
+
+def _queue(view: JobView, draft: Draft, settings: PodSettings) -> Plan | None:
+    """Nothing is made before the queue admits the job, and nothing stays when it takes the job back."""
+    if view.job.spec.scheduling.queue_name is None:
+        return None
+    turn = queueing.turn(view, settings)
+    if turn.hold is None:
+        return None
+    draft.requeue(pending.stuck_in(view.stale, view.now))
+    draft.requeue(view.until_lost)
+    stuck = pending.waiting_for_old(view.stale, view.now)
+    active = queueing.engaged(view)
+    draft.wait_in_queue(active, pending.refused(view.snapshot.refusal) or stuck or turn.hold, turn.why)
+    if active:
+        return draft.plan()
+    gone = (*_all_but_service(view), *turn.deletes)
+    return draft.plan(deletes=gone, creates=turn.creates, patches=turn.patches)
+
+
+def _all_but_service(view: JobView) -> tuple[Delete, ...]:
+    """Deletions of all that a job without pods of a present attempt does not need."""
     groups = gangscheduling.deletes(gangscheduling.mine(view))
-    return draft.plan(deletes=(*deletes(view.stale, view.losses), *groups))
+    return (*deletes(view.stale, view.losses), *groups)
 
 
 def _failure(view: JobView, draft: Draft, settings: PodSettings) -> Plan | None:
@@ -255,7 +281,7 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     if faults := template_faults(view.job):
         draft.progress(faults, [], None)
         return draft.plan(applies=applies, deletes=deletes(view.stale, view.losses), creates=creates)
-    factory = PodFactory(view.job, view.spec, settings)
+    factory = queueing.factory(view, settings)
     if plan := _renew(view, draft, factory) or maintenance.move(view, draft, factory):
         return plan
     wait = restart.pause(draft.restarts, view.now)
@@ -271,8 +297,8 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     draft.progress(missing.conflicts, missing.overrides, hold)
     creates += () if short else (*missing.groups, *missing.lists, *missing.pods)
     applies += maintenance.tell(view)
-    gone = (*deletes(view.stale, view.losses), *gangscheduling.deletes(groups))
-    return draft.plan(applies=applies, deletes=gone, creates=creates)
+    gone = (*deletes(view.stale, view.losses), *gangscheduling.deletes(groups), *queueing.left_over(view))
+    return draft.plan(applies=applies, deletes=gone, creates=creates, patches=queueing.report(view))
 
 
 def _renew(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from tpu_operator.api import Condition, Failure, Restarts
     from tpu_operator.core.jobview import JobView
     from tpu_operator.core.pending import Hold
-    from tpu_operator.core.plan import Delete, Manifest
+    from tpu_operator.core.plan import Delete, Manifest, Patch
     from tpu_operator.core.slicegroup import Gang
 
 WARNINGS: Final = frozenset({ConditionType.FAILED, ConditionType.RESTARTING, ConditionType.BLOCKED})
 OVERRIDDEN: Final = "EnvironmentOverridden"
+BY_USER: Final = "Suspended"
+"""Reason of a suspension that the job's spec asks for."""
 MAX_MESSAGE: Final = 256
 UNDER_WAY: Final = frozenset(
     {SliceState.PENDING, SliceState.STARTING, SliceState.RUNNING, SliceState.RESTARTING}
@@ -107,10 +109,25 @@ class Draft:
         self._bump(active, SliceState.SUSPENDED)
         self._changes |= {"start_time": None}
         self._final = SliceState.SUSPENDED
-        self.conditions.set(ConditionType.SUSPENDED, True, "Suspended", "spec.suspend is true")
+        self.conditions.set(ConditionType.SUSPENDED, True, BY_USER, "spec.suspend is true")
         self.conditions.set(ConditionType.READY, False, "Suspended", "spec.suspend is true")
         for kind in PASSING:
             self.clear(kind, "Suspended")
+
+    def wait_in_queue(self, active: list[Gang], hold: Hold, reason: str) -> None:
+        """Stay without pods until the queue admits the job; the pods of active gangs become leftovers."""
+        self._bump(active, SliceState.PENDING)
+        before = self.conditions.get(ConditionType.SUSPENDED)
+        if active:
+            self._changes |= {"start_time": None}
+            self.conditions.set(ConditionType.SUSPENDED, True, reason, hold.message)
+            self.clear(ConditionType.RESTARTING, reason)
+        elif before is not None and before.reason == BY_USER:
+            self.clear(ConditionType.SUSPENDED, "Resumed")
+        message = "the queue has not admitted the job"
+        self.conditions.set(ConditionType.READY, False, hold.reason, message)
+        self._hold = hold
+        self.conditions.set(ConditionType.BLOCKED, True, hold.reason, hold.message)
 
     def succeed(self) -> Plan:
         """End the job well."""
@@ -150,6 +167,7 @@ class Draft:
         applies: Iterable[Manifest] = (),
         deletes: Iterable[Delete] = (),
         creates: Iterable[Manifest] = (),
+        patches: Iterable[Patch] = (),
     ) -> Plan:
         """The effects given, and the status with the events that its changes are worth."""
         status = self._status()
@@ -158,6 +176,7 @@ class Draft:
             applies=tuple(applies),
             deletes=tuple(deletes),
             creates=tuple(creates),
+            patches=tuple(patches),
             status=status.wire() if status != old else None,
             progress=f"{status.phase} {status.ready}" if _only_progress(old, status) else "",
             events=tuple(_events(old.conditions, status.conditions)),

@@ -16,7 +16,7 @@ class Delete:
     """Delete one object, and only that incarnation of it.
 
     Attributes:
-        kind: "Pod", "Service" or one of our kinds.
+        kind: "Pod", "Service", "PodGroup", "Workload" or one of our kinds.
         namespace: where it is.
         name: its name.
         uid: precondition; a successor of the same name is left alone.
@@ -28,6 +28,25 @@ class Delete:
     name: str
     uid: str
     grace_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Change the status of an object that others write to as well.
+
+    Attributes:
+        kind: "Workload".
+        namespace: where it is.
+        name: its name.
+        version: the resource version that the change was decided on; nothing happens to a later one.
+        status: the change, as a JSON merge patch.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    version: str
+    status: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +75,14 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Effects in the order they are carried out: applies, deletes, creates, status, events.
+    """Effects in the order they are carried out: applies, deletes, creates, status, events, patches.
 
     Attributes:
         applies: objects for server-side apply.
         deletes: objects to delete.
         creates: pods to create; one that exists already is left as it is.
         status: the whole new status, or None to leave it.
+        patches: changes of other objects' statuses.
         progress: how far the object has come, where that is all that is new in the status: such a status may
             wait until there is no progress any more. Empty where it has to be written now.
         events: written once the status is.
@@ -74,6 +94,7 @@ class Plan:
     deletes: tuple[Delete, ...] = ()
     creates: tuple[Manifest, ...] = ()
     status: Mapping[str, Any] | None = None
+    patches: tuple[Patch, ...] = ()
     progress: str = ""
     events: tuple[Event, ...] = ()
     observations: tuple[Observation, ...] = ()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpu_operator.api import TPUJob
+    from tpu_operator.core.kueue import Queues
 
 
 MAX_GRACE: Final = 366 * 24 * 3600
@@ -460,6 +461,7 @@ class JobSnapshot:
         refusal: what the API server said when it last refused to create a child, empty when it did not.
         pod_groups: PodGroups with the job's label, by name; None where the cluster serves no PodGroups.
         quotas: of the job's namespace.
+        queues: what there is of Kueue's; None where the cluster does not serve it.
     """
 
     job: TPUJob
@@ -470,3 +472,4 @@ class JobSnapshot:
     pools: Pools = field(default_factory=Pools)
     pod_groups: Mapping[str, PodGroup] | None = None
     quotas: Quotas = field(default_factory=Quotas)
+    queues: Queues | None = None

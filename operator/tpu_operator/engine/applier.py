@@ -1,4 +1,4 @@
-"""Carries plans out: applies, deletes, creates, status, events, in that order."""
+"""Carries plans out: applies, deletes, creates, status, events, patches, in that order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpu_operator.engine.resources import BY_KIND
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tpu_operator.core.plan import Delete, Manifest, Plan
+    from tpu_operator.core.plan import Delete, Manifest, Patch, Plan
     from tpu_operator.engine.client import ApiServer
     from tpu_operator.engine.events import Recorder, Regarding
     from tpu_operator.engine.resources import Resource
@@ -105,6 +105,8 @@ class Applier:
             (histogram.labels(*seen.labels) if seen.labels else histogram).observe(seen.seconds)
         for event in plan.events:
             self._recorder.record(target.regarding, event)
+        for patch in plan.patches:
+            await self._patch(patch, written)
         if failure is None:
             return ""
         if not failure.refused:
@@ -137,6 +139,12 @@ class Applier:
 
     async def _apply(self, manifest: Manifest, written: dict[str, int]) -> None:
         _note(written, manifest["kind"], await self._api.apply(BY_KIND[manifest["kind"]], manifest))
+
+    async def _patch(self, patch: Patch, written: dict[str, int]) -> None:
+        answer = await self._api.merge_status(
+            BY_KIND[patch.kind], patch.namespace, patch.name, patch.version, patch.status
+        )
+        _note(written, patch.kind, answer)
 
     async def _create(self, manifest: Manifest, written: dict[str, int]) -> None:
         resource = BY_KIND[manifest["kind"]]

@@ -180,6 +180,16 @@ class ApiServer:
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self.write("PATCH", path, manifest, query=query, content_type=APPLY)
 
+    async def merge_status(
+        self, resource: Resource, namespace: str, name: str, version: str, status: Mapping[str, Any]
+    ) -> bytes:
+        """Change parts of the status of one version of an object; 409 if there is a newer one."""
+        body = {"metadata": {"resourceVersion": version}, "status": status}
+        path = resource.path(namespace, name, "status")
+        return await self.write(
+            "PATCH", path, body, query={"fieldManager": FIELD_MANAGER}, content_type=MERGE
+        )
+
     async def delete(
         self, resource: Resource, namespace: str, name: str, uid: str, grace_seconds: int | None = None
     ) -> bytes | None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NOT_FOUND: Final = 404
-ASK_AGAIN: Final = 30.0
+ASK_AGAIN: Final = 15.0
 """Seconds after which a resource that is not served is asked for again."""
 
 

@@ -41,6 +41,14 @@ LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
 TPUJOBS: Final = Resource(GROUP, VERSION, "tpujobs", "TPUJob")
 POD_GROUPS: Final = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
+PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass")
+WORKLOADS: Final = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
+RESOURCE_FLAVORS: Final = Resource("kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor")
+WORKLOAD_PRIORITY_CLASSES: Final = Resource(
+    "kueue.x-k8s.io", "v1beta2", "workloadpriorityclasses", "WorkloadPriorityClass"
+)
 
-BY_KIND: Final = {resource.kind: resource for resource in (PODS, SERVICES, CONFIG_MAPS, POD_GROUPS, TPUJOBS)}
+BY_KIND: Final = {
+    resource.kind: resource for resource in (PODS, SERVICES, CONFIG_MAPS, POD_GROUPS, WORKLOADS, TPUJOBS)
+}
 """Kinds that plans may name."""

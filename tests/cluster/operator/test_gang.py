@@ -105,7 +105,7 @@ def test_a_restart_in_a_free_pool_needs_no_group_any_more(hosts: Hosts, jobs: Jo
     wait_for(lambda: hosts.group() is None, "the PodGroup that nobody is in to go")
 
 
-def test_a_group_outlives_restarts_and_goes_with_suspension_and_with_the_job(
+def test_case_67_a_group_outlives_restarts_and_goes_with_suspension_and_with_the_job(
     hosts: Hosts, jobs: Jobs, kube: Kube
 ) -> None:
     hosts.uncordon()

@@ -111,9 +111,16 @@ IN_NAMESPACES: Rules = {
     ("/configmaps", "", ("create", "get")),
     ("/resourcequotas", "", ("list", "watch")),
     ("scheduling.k8s.io/podgroups", "", ("create", "delete", "get", "list", "watch")),
+    ("kueue.x-k8s.io/workloads", "", ("create", "delete", "get", "list", "watch")),
+    ("kueue.x-k8s.io/workloads/status", "", ("patch",)),
     ("events.k8s.io/events", "", ("create", "patch")),
 }
-IN_CLUSTER: Rules = {("/nodes", "", ("list", "watch"))}
+IN_CLUSTER: Rules = {
+    ("/nodes", "", ("list", "watch")),
+    ("kueue.x-k8s.io/resourceflavors", "", ("list", "watch")),
+    ("kueue.x-k8s.io/workloadpriorityclasses", "", ("list", "watch")),
+    ("scheduling.k8s.io/priorityclasses", "", ("list", "watch")),
+}
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING, EVERYTHING | {"watchNamespaces": ["a", "b"]}])

@@ -134,7 +134,7 @@ def test_a_suspended_job_has_none() -> None:
     assert groups(there) == {"train-0": 4}
 
 
-def test_a_resized_job_has_groups_of_its_new_size() -> None:
+def test_case_67_a_resized_job_has_groups_of_its_new_size() -> None:
     there = world(suspend=True, tpu=V5E | {"slices": 3}).settle()
     there.patch_spec(suspend=False)
     there.settle()

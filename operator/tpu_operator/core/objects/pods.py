@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tpu_operator.api import API_VERSION, Launcher
 from tpu_operator.core import names, notices
 from tpu_operator.core.environment import GangSpec, Place, overridden, tpu_environment, with_defaults
+from tpu_operator.core.kueue import Grant
 from tpu_operator.core.numbers import whole
 from tpu_operator.core.objects import hostlists
 from tpu_operator.core.objects.merge import merge
@@ -75,11 +76,15 @@ class PodFactory:
         job: the job.
         gang: its slices.
         settings: the installation's choices.
+        workers: what the admission by a queue adds to the hosts.
+        heads: what it adds to the head.
     """
 
     job: TPUJob
     gang: GangSpec
     settings: PodSettings
+    workers: Grant = field(default_factory=Grant)
+    heads: Grant = field(default_factory=Grant)
 
     def worker(self, slice_index: int, host: int, attempt: int, pool: str = "", group: str = "") -> BuiltPod:
         """The pod of one host.
@@ -111,7 +116,7 @@ class PodFactory:
         if self.gang.in_place:
             labels[names.LABEL_FIRST_ATTEMPT] = str(number)
         grouped = {"schedulingGroup": {"podGroupName": group}} if group else {}
-        base = self._pod(name, labels, self._worker_spec(slice_index, pool) | grouped)
+        base = self._pod(name, labels, self._worker_spec(slice_index, pool) | grouped, self.workers)
         pod = merge(base, _template(self.job.spec.template))
         place = Place(slice_index, host, number)
         _add_dns(pod["spec"])
@@ -128,7 +133,9 @@ class PodFactory:
         labels = self._labels(names.HEAD, attempt)
         if self.gang.in_place:
             labels[names.LABEL_FIRST_ATTEMPT] = str(attempt + self._in_place(0))
-        base = self._pod(names.head_name(self.job.metadata.name), labels, {})
+        granted = {"nodeSelector": {**self.heads.node_selector}, "tolerations": [*self.heads.tolerations]}
+        spec = {key: value for key, value in granted.items() if value}
+        base = self._pod(names.head_name(self.job.metadata.name), labels, spec, self.heads)
         pod = merge(base, _template(self.job.spec.head))
         return BuiltPod(pod, tuple(_conflicts(base, pod, "spec.head")))
 
@@ -177,7 +184,7 @@ class PodFactory:
             names.LABEL_ATTEMPT: str(attempt),
         } | ({names.LABEL_HEADED: "true"} if self.job.spec.head else {})
 
-    def _pod(self, name: str, labels: Mapping[str, str], spec: Manifest) -> Manifest:
+    def _pod(self, name: str, labels: Mapping[str, str], spec: Manifest, grant: Grant) -> Manifest:
         common = {
             "restartPolicy": "Never",
             "hostname": name,
@@ -190,8 +197,9 @@ class PodFactory:
             "metadata": {
                 "name": name,
                 "namespace": self.job.metadata.namespace,
-                "labels": dict(labels),
+                "labels": {**grant.labels, **labels},
                 "ownerReferences": [owner_reference(self.job)],
+                **({"annotations": dict(grant.annotations)} if grant.annotations else {}),
             },
             "spec": common | spec,
         }
@@ -201,7 +209,7 @@ class PodFactory:
         spec: Manifest = {
             "automountServiceAccountToken": False,
             "nodeSelector": self.node_selector() | ({names.NODE_POOL: pool} if pool else {}),
-            "tolerations": [TOLERATION],
+            "tolerations": [TOLERATION, *self.workers.tolerations],
             "containers": [self._main_container()],
             "volumes": [
                 {"name": "dshm", "emptyDir": {"medium": "Memory"}},
@@ -245,7 +253,7 @@ class PodFactory:
         chosen = {key: value for key, value in (spec.get("nodeSelector") or {}).items() if value is not None}
         return Demand(
             selector=self.node_selector() | chosen,
-            tolerations=[TOLERATION, *(spec.get("tolerations") or [])],
+            tolerations=[TOLERATION, *self.workers.tolerations, *(spec.get("tolerations") or [])],
             hosts=self.gang.shape.hosts,
             chips=self.gang.shape.chips_per_host,
         )
@@ -257,7 +265,9 @@ class PodFactory:
             names.NODE_ACCELERATOR: shape.accelerator,
             names.NODE_TOPOLOGY: shape.topology,
             names.NODE_CHIPS: str(shape.chips_per_host),
-        } | _capacity_selector(self.job.spec.tpu.capacity)
+            **_capacity_selector(self.job.spec.tpu.capacity),
+            **self.workers.node_selector,
+        }
 
     def _main_container(self) -> Manifest:
         run = self.job.spec.run

@@ -1,0 +1,378 @@
+"""A job in a queue of Kueue's, step by step; with the real Kueue in tests/cluster/kueue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from tests.builders import NOW, RUNNING, World, job, stamp, terminated
+from tpu_operator.core.kueue import PriorityClass, Queues, ResourceFlavor
+from tpu_operator.core.objects.workloads import name_of
+
+if TYPE_CHECKING:
+    from tpu_operator.core.kueue import Workload
+    from tpu_operator.core.plan import Manifest
+
+V5E = {"accelerator": "v5e", "topology": "4x4"}
+TEAM = {"queueName": "team"}
+POOL = "cloud.google.com/gke-nodepool"
+NAME = name_of("train")
+
+
+def flavor(name: str, **labels: str) -> ResourceFlavor:
+    toleration = {"key": name, "operator": "Exists"}
+    spec = {"nodeLabels": {k.replace("_", "/"): v for k, v in labels.items()}, "tolerations": [toleration]}
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, ResourceFlavor)
+
+
+def priority(name: str, value: int, *, default: bool = False) -> PriorityClass:
+    wire = {"metadata": {"name": name}, "value": value, "globalDefault": default}
+    return msgspec.convert(wire, PriorityClass)
+
+
+class Queue:
+    """A job in a queue, and Kueue as the test plays it."""
+
+    def __init__(self, **spec: Any) -> None:
+        flavors = {"v5e": flavor("v5e", pool="a")}
+        classes = {"batch": priority("batch", 7)}
+        self.world = World(
+            job(scheduling=TEAM | spec.pop("scheduling", {}), **spec),
+            queues=Queues({}, flavors, classes, {"high": priority("high", 100)}),
+        ).settle()
+
+    @property
+    def workload(self) -> Workload:
+        return self.world.workloads[NAME]
+
+    def says(self, *conditions: tuple[str, str, str, str], **status: Any) -> Queue:
+        """Kueue writes conditions: type, status, reason, message."""
+        new = {c.type: msgspec.to_builtins(c) for c in self.workload.status.conditions}
+        for kind, value, reason, message in conditions:
+            new[kind] = {
+                "type": kind,
+                "status": value,
+                "reason": reason,
+                "message": message,
+                "lastTransitionTime": stamp(NOW),
+            }
+        self.world.patch_workload(NAME, conditions=list(new.values()), **status)
+        return self
+
+    def admit(self, **status: Any) -> Queue:
+        assignments = [
+            {"name": name, "flavors": {"google.com/tpu": "v5e"}}
+            for name in (["workers", "head"] if self.world.job.spec.head else ["workers"])
+        ]
+        reserved, admitted = ("QuotaReserved", "True", "", ""), ("Admitted", "True", "Admitted", "")
+        more = {"admission": {"clusterQueue": "cq", "podSetAssignments": assignments}} | status
+        self.says(reserved, admitted, ("Evicted", "False", "", ""), **more)
+        self.world.settle()
+        return self
+
+    def run(self) -> Queue:
+        self.admit().world.all_pods(**RUNNING).settle()
+        return self
+
+    def evict(self, reason: str = "Preempted", message: str = "for another") -> Queue:
+        return self.says(("Evicted", "True", reason, message))
+
+    @property
+    def pending(self) -> str:
+        found = self.world.job.status.pending
+        return f"{found.reason}: {found.message}" if found else ""
+
+    def condition(self, kind: str) -> str:
+        found = self.workload.condition(kind)
+        return f"{found.status}/{found.reason}" if found else ""
+
+
+def created(queue: Queue) -> Manifest:
+    """The Workload that a job asks for."""
+    queue.world.workloads.clear()
+    (manifest,) = queue.world.plan().creates
+    return manifest
+
+
+class TestAsking:
+    def test_nothing_but_the_workload_is_made(self) -> None:
+        queue = Queue()
+        assert (queue.world.pods, queue.world.services) == ({}, {})
+        assert queue.world.condition("Ready") == "False/AwaitingAdmission"
+        assert queue.world.job.status.phase == "Pending"
+        assert queue.world.job.status.start_time is None
+        assert (
+            queue.pending
+            == "AwaitingAdmission: LocalQueue team has not looked at the job yet: does Kueue run?"
+        )
+
+    def test_the_workload(self) -> None:
+        queue = Queue(tpu=V5E | {"slices": 2}, head={"spec": {"containers": [{"name": "h", "image": "i"}]}})
+        manifest = created(queue)
+        assert manifest["metadata"]["name"] == "tpujob-train"
+        assert manifest["metadata"]["ownerReferences"][0]["kind"] == "TPUJob"
+        assert manifest["spec"]["queueName"] == "team"
+        workers, head = manifest["spec"]["podSets"]
+        assert (workers["name"], workers["count"], head["name"], head["count"]) == ("workers", 8, "head", 1)
+        spec = workers["template"]["spec"]
+        assert spec["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}
+        assert spec["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "4x4"
+        assert "affinity" not in spec
+        assert "env" not in spec["containers"][0]
+
+    @pytest.mark.parametrize(
+        ("labels", "scheduling", "expected"),
+        [
+            ({}, {}, (0, None)),
+            ({}, {"priorityClassName": "batch"}, (7, "PriorityClass")),
+            (
+                {"kueue.x-k8s.io/priority-class": "high"},
+                {"priorityClassName": "batch"},
+                (100, "WorkloadPriorityClass"),
+            ),
+        ],
+        ids=["none", "of the pods", "of the job"],
+    )
+    def test_priority(self, labels: dict[str, str], scheduling: dict[str, str], expected: Any) -> None:
+        queue = Queue(scheduling=scheduling)
+        meta = queue.world.job.metadata.model_copy(update={"labels": labels})
+        queue.world.job = queue.world.job.model_copy(update={"metadata": meta})
+        spec = created(queue)["spec"]
+        assert (spec["priority"], spec.get("priorityClassRef", {}).get("kind")) == expected
+
+    def test_a_priority_that_there_is_not(self) -> None:
+        queue = Queue(scheduling={"priorityClassName": "gone"})
+        assert queue.world.workloads == {}
+        assert queue.pending == "AwaitingAdmission: PriorityClass gone, which the job names, does not exist"
+
+    def test_the_clusters_default_priority(self) -> None:
+        queue = Queue()
+        queue.world.queues = Queues({}, {}, {"usual": priority("usual", 3, default=True)}, {})
+        assert created(queue)["spec"]["priorityClassRef"]["name"] == "usual"
+
+    def test_without_kueue_the_job_says_so_and_runs_on_if_it_runs(self) -> None:
+        world = World(job(scheduling=TEAM)).settle()
+        assert world.pods == {}
+        assert "install Kueue" in world.job.status.pending.message  # type: ignore[union-attr]
+        queue = Queue().run()
+        queue.world.queues = None
+        queue.world.settle()
+        assert len(queue.world.pods) == 4
+
+    def test_a_template_that_no_pod_can_be_made_from(self) -> None:
+        queue = Queue(template={"spec": {"restartPolicy": "Always"}})
+        assert queue.world.workloads == {}
+        assert queue.pending.startswith("EnvironmentConflict")
+
+    def test_a_changed_spec_is_asked_for_anew(self) -> None:
+        queue = Queue()
+        before = queue.workload.metadata.uid
+        queue.world.patch_spec(tpu=V5E | {"slices": 2})
+        queue.world.settle()
+        assert queue.workload.metadata.uid != before
+        before = queue.workload.metadata.uid
+        queue.world.patch_spec(scheduling={"queueName": "other"})
+        queue.world.settle()
+        assert queue.workload.metadata.uid != before
+
+
+class TestAdmitted:
+    def test_pods_get_what_the_flavor_and_the_checks_say(self) -> None:
+        update = {
+            "name": "workers",
+            "labels": {"l": "1"},
+            "annotations": {"a": "2"},
+            "nodeSelector": {"n": "3"},
+            "tolerations": [{"key": "t"}],
+        }
+        head = {"spec": {"containers": [{"name": "h", "image": "i"}]}}
+        checks = [{"name": "c", "state": "Ready", "podSetUpdates": [update]}]
+        queue = Queue(head=head)
+        queue.says(admissionChecks=checks)
+        reserved, admitted = ("QuotaReserved", "True", "", ""), ("Admitted", "True", "", "")
+        assigned = [
+            {"name": n, "flavors": {"google.com/tpu": "v5e", "cpu": "v5e"}} for n in ("workers", "head")
+        ]
+        queue.says(reserved, admitted, admission={"podSetAssignments": assigned})
+        pods = {m["metadata"]["name"]: m for m in queue.world.plan().creates if m["kind"] == "Pod"}
+        worker, leader = pods["train-0-0"], pods["train-head"]
+        assert worker["spec"]["nodeSelector"].items() >= {"pool": "a", "n": "3"}.items()
+        assert [t["key"] for t in worker["spec"]["tolerations"]] == ["google.com/tpu", "v5e", "t"]
+        assert worker["metadata"]["labels"].items() >= {"l": "1", "kueue.x-k8s.io/podset": "workers"}.items()
+        assert worker["metadata"]["annotations"] == {"a": "2"}
+        assert leader["spec"]["nodeSelector"] == {"pool": "a"}
+        assert leader["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "head"
+        assert "annotations" not in leader["metadata"]
+
+    def test_a_flavor_that_is_not_there_is_waited_for(self) -> None:
+        queue = Queue()
+        queue.world.queues = Queues()
+        queue.admit()
+        assert "ResourceFlavor v5e, which does not exist" in queue.pending
+        assert queue.world.pods == {}
+
+    def test_a_topology_is_refused(self) -> None:
+        queue = Queue()
+        assigned = [{"name": "workers", "flavors": {}, "topologyAssignment": {"levels": ["x"]}}]
+        queue.admit(admission={"podSetAssignments": assigned})
+        assert "use a ResourceFlavor without spec.topologyName" in queue.pending
+
+    def test_quota_alone_is_no_admission(self) -> None:
+        queue = Queue()
+        checks = [{"name": "slices", "state": "Pending", "message": "making one"}]
+        queue.says(("QuotaReserved", "True", "", ""), admissionChecks=checks).world.settle()
+        assert queue.pending == (
+            "AwaitingAdmission: LocalQueue team: quota is reserved, the admission check slices is Pending: "
+            "making one"
+        )
+        assert queue.world.pods == {}
+
+    def test_ready_pods_are_told_of(self) -> None:
+        queue = Queue().run()
+        assert queue.condition("PodsReady") == "True/Started"
+        queue.world.set_pod("train-0-1", **terminated(1))
+        queue.world.settle()
+        assert queue.condition("PodsReady") == "False/WaitForRecovery"
+        queue.world.all_pods(**RUNNING).settle()
+        assert queue.condition("PodsReady") == "True/Recovered"
+        assert queue.world.job.status.restarts.counted == 1
+        assert queue.condition("Admitted") == "True/Admitted"
+
+    @pytest.mark.parametrize("exit_code", [0, 1])
+    def test_the_end(self, exit_code: int) -> None:
+        queue = Queue(failurePolicy={"maxRestarts": 0}).run()
+        for name in queue.world.pods:
+            queue.world.set_pod(name, **terminated(exit_code))
+        queue.world.settle()
+        assert queue.condition("Finished") == ("True/Succeeded" if exit_code == 0 else "True/Failed")
+
+    def test_slices_that_are_done_for_good_are_reclaimed(self) -> None:
+        queue = Queue(tpu=V5E | {"slices": 2}, failurePolicy={"restartScope": "Slice"}).run()
+        for host in range(4):
+            queue.world.set_pod(f"train-1-{host}", **terminated(0))
+        queue.world.settle()
+        assert [(p.name, p.count) for p in queue.workload.status.reclaimable_pods] == [("workers", 4)]
+
+    def test_slices_that_restart_with_the_others_are_not(self) -> None:
+        queue = Queue(tpu=V5E | {"slices": 2}).run()
+        for host in range(4):
+            queue.world.set_pod(f"train-1-{host}", **terminated(0))
+        queue.world.settle()
+        assert queue.workload.status.reclaimable_pods == []
+
+
+class TestEvicted:
+    def test_pods_go_before_the_quota_and_nothing_is_charged(self) -> None:
+        queue = Queue().run()
+        queue.world.keep_deleted = True
+        queue.evict().world.settle()
+        assert all(pod.deleting for pod in queue.world.pods.values())
+        assert queue.workload.reserved
+        assert queue.world.job.status.phase == "Suspended"
+        assert queue.world.condition("Suspended") == "True/Preempted"
+        assert queue.pending == (
+            "AwaitingAdmission: LocalQueue team has taken the job back: Preempted: for another"
+        )
+        queue.world.vanish().settle()
+        assert queue.condition("QuotaReserved") == "False/Pending"
+        assert queue.condition("Admitted") == "False/NoReservation"
+        assert queue.condition("Requeued") == "True/Preempted"
+        assert queue.condition("PodsReady") == "False/WaitForStart"
+        assert queue.workload.status.admission is None
+        assert queue.world.job.status.restarts.total == 0
+        assert queue.world.job.status.start_time is None
+
+    def test_it_resumes_with_the_next_attempt(self) -> None:
+        queue = Queue().run().evict()
+        queue.world.settle()
+        queue.run()
+        assert queue.world.job.status.phase == "Running"
+        assert {pod.attempt for pod in queue.world.pods.values()} == {1}
+        assert queue.world.condition("Suspended") == "False/Resumed"
+        assert queue.world.job.status.restarts.total == 0
+
+    def test_what_fails_while_it_goes_is_no_failure(self) -> None:
+        queue = Queue(failurePolicy={"maxRestarts": 0}).run()
+        queue.world.keep_deleted = True
+        queue.evict().world.settle()
+        queue.world.set_pod("train-0-0", **terminated(1))
+        queue.world.vanish(*queue.world.pods).settle()
+        assert queue.world.job.status.phase == "Suspended"
+
+    def test_other_evictions_are_requeued_by_kueue_alone(self) -> None:
+        queue = Queue().run().evict("AdmissionCheck", "a check")
+        queue.world.settle()
+        assert queue.condition("Requeued") == "False/AdmissionCheck"
+
+    def test_an_inactive_workload_is_no_admission(self) -> None:
+        queue = Queue().run()
+        wire = msgspec.to_builtins(queue.workload)
+        wire["spec"]["active"] = False
+        queue.world.workloads[NAME] = msgspec.convert(wire, type(queue.workload))
+        queue.world.settle()
+        assert queue.world.pods == {}
+        assert queue.world.condition("Suspended") == "True/Deactivated"
+        assert "set it to true to queue the job again" in queue.pending
+
+    def test_done_slices_stay_done(self) -> None:
+        queue = Queue(tpu=V5E | {"slices": 2}, failurePolicy={"restartScope": "Slice"}).run()
+        for host in range(4):
+            queue.world.set_pod(f"train-1-{host}", **terminated(0))
+        queue.world.settle()
+        queue.evict().world.settle()
+        assert sorted(queue.world.pods) == [f"train-1-{host}" for host in range(4)]
+        assert [s.state for s in queue.world.job.status.slices] == ["Pending", "Succeeded"]
+        queue.admit()
+        assert {
+            name: pod.attempt for name, pod in queue.world.pods.items() if name.startswith("train-0")
+        } == {f"train-0-{host}": 1 for host in range(4)}
+
+
+class TestLeaving:
+    def test_a_suspended_job_is_in_no_queue(self) -> None:
+        queue = Queue().run()
+        queue.world.keep_deleted = True
+        queue.world.patch_spec(suspend=True)
+        queue.world.settle()
+        assert queue.workload.admitted
+        queue.world.vanish().settle()
+        assert queue.world.workloads == {}
+        assert queue.world.condition("Suspended") == "True/Suspended"
+        queue.world.patch_spec(suspend=False)
+        queue.world.settle()
+        assert queue.world.condition("Suspended") == "False/Resumed"
+        assert queue.world.job.status.phase == "Pending"
+        queue.run()
+        assert queue.world.job.status.phase == "Running"
+
+    def test_a_job_may_leave_its_queue(self) -> None:
+        queue = Queue()
+        queue.world.patch_spec(scheduling={})
+        queue.world.settle()
+        assert queue.world.workloads == {}
+        assert len(queue.world.pods) == 4
+
+    def test_a_running_job_that_is_put_into_a_queue_waits_its_turn(self) -> None:
+        world = World(job(), queues=Queues()).run()
+        world.patch_spec(scheduling=TEAM)
+        world.settle()
+        assert world.pods == {}
+        assert NAME in world.workloads
+        assert world.condition("Suspended") == "True/NotAdmitted"
+
+    def test_a_changed_template_is_asked_for_at_the_next_attempt(self) -> None:
+        queue = Queue().run()
+        before = queue.workload.metadata.uid
+        limits = {"limits": {"memory": "1Gi"}}
+        queue.world.patch_spec(template={"spec": {"containers": [{"name": "main", "resources": limits}]}})
+        queue.world.settle()
+        assert queue.workload.metadata.uid == before
+        queue.world.set_pod("train-0-1", **terminated(1))
+        queue.world.settle()
+        assert queue.workload.metadata.uid != before
+        assert queue.world.job.status.phase == "Restarting"
+        assert queue.world.pods == {}
+        queue.run()
+        assert queue.world.job.status.phase == "Running"

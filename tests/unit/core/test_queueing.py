@@ -4,89 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
-from tests.builders import NOW, RUNNING, World, job, stamp, terminated
-from tpu_operator.core.kueue import PriorityClass, Queues, ResourceFlavor
-from tpu_operator.core.objects.workloads import name_of
+from tests.builders import RUNNING, World, job, terminated
+from tests.queues import NAME, TEAM, V5E, Queue, priority
+from tpu_operator.core.kueue import Queues
 
 if TYPE_CHECKING:
-    from tpu_operator.core.kueue import Workload
     from tpu_operator.core.plan import Manifest
-
-V5E = {"accelerator": "v5e", "topology": "4x4"}
-TEAM = {"queueName": "team"}
-POOL = "cloud.google.com/gke-nodepool"
-NAME = name_of("train")
-
-
-def flavor(name: str, **labels: str) -> ResourceFlavor:
-    toleration = {"key": name, "operator": "Exists"}
-    spec = {"nodeLabels": {k.replace("_", "/"): v for k, v in labels.items()}, "tolerations": [toleration]}
-    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, ResourceFlavor)
-
-
-def priority(name: str, value: int, *, default: bool = False) -> PriorityClass:
-    wire = {"metadata": {"name": name}, "value": value, "globalDefault": default}
-    return msgspec.convert(wire, PriorityClass)
-
-
-class Queue:
-    """A job in a queue, and Kueue as the test plays it."""
-
-    def __init__(self, **spec: Any) -> None:
-        flavors = {"v5e": flavor("v5e", pool="a")}
-        classes = {"batch": priority("batch", 7)}
-        self.world = World(
-            job(scheduling=TEAM | spec.pop("scheduling", {}), **spec),
-            queues=Queues({}, flavors, classes, {"high": priority("high", 100)}),
-        ).settle()
-
-    @property
-    def workload(self) -> Workload:
-        return self.world.workloads[NAME]
-
-    def says(self, *conditions: tuple[str, str, str, str], **status: Any) -> Queue:
-        """Kueue writes conditions: type, status, reason, message."""
-        new = {c.type: msgspec.to_builtins(c) for c in self.workload.status.conditions}
-        for kind, value, reason, message in conditions:
-            new[kind] = {
-                "type": kind,
-                "status": value,
-                "reason": reason,
-                "message": message,
-                "lastTransitionTime": stamp(NOW),
-            }
-        self.world.patch_workload(NAME, conditions=list(new.values()), **status)
-        return self
-
-    def admit(self, **status: Any) -> Queue:
-        assignments = [
-            {"name": name, "flavors": {"google.com/tpu": "v5e"}}
-            for name in (["workers", "head"] if self.world.job.spec.head else ["workers"])
-        ]
-        reserved, admitted = ("QuotaReserved", "True", "", ""), ("Admitted", "True", "Admitted", "")
-        more = {"admission": {"clusterQueue": "cq", "podSetAssignments": assignments}} | status
-        self.says(reserved, admitted, ("Evicted", "False", "", ""), **more)
-        self.world.settle()
-        return self
-
-    def run(self) -> Queue:
-        self.admit().world.all_pods(**RUNNING).settle()
-        return self
-
-    def evict(self, reason: str = "Preempted", message: str = "for another") -> Queue:
-        return self.says(("Evicted", "True", reason, message))
-
-    @property
-    def pending(self) -> str:
-        found = self.world.job.status.pending
-        return f"{found.reason}: {found.message}" if found else ""
-
-    def condition(self, kind: str) -> str:
-        found = self.workload.condition(kind)
-        return f"{found.status}/{found.reason}" if found else ""
 
 
 def created(queue: Queue) -> Manifest:
@@ -308,10 +233,7 @@ class TestEvicted:
 
     def test_an_inactive_workload_is_no_admission(self) -> None:
         queue = Queue().run()
-        wire = msgspec.to_builtins(queue.workload)
-        wire["spec"]["active"] = False
-        queue.world.workloads[NAME] = msgspec.convert(wire, type(queue.workload))
-        queue.world.settle()
+        queue.activate(False).world.settle()
         assert queue.world.pods == {}
         assert queue.world.condition("Suspended") == "True/Deactivated"
         assert "set it to true to queue the job again" in queue.pending

@@ -245,6 +245,11 @@ class RunSpec(Model):
     compile_cache: CompileCache | None = Field(
         default=None, description="Where compiled programs are kept over restarts; default: nowhere."
     )
+    preflight: bool = Field(
+        default=False,
+        description="Look at each host with tpu-doctor before the job starts on it; what is an error there "
+        "fails the pod.",
+    )
 
 
 class FailureRule(Model):

@@ -19,6 +19,7 @@ from tpu_runtime.doctor import devices, network, software, system, variables
 from tpu_runtime.doctor.host import Finding, Host, Severity
 from tpu_runtime.doctor.timed import within
 from tpu_runtime.errors import LAUNCHER_ERROR
+from tpu_runtime.frameworks.torchtpu import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -91,7 +92,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     options = _parse(arguments)
     skipped = {*options.skip, *(["dns"] if options.preflight else [])}
     started = time.time()
-    host = Host(os.environ, python=options.python)
+    host = Host(os.environ, python=interpreter([options.python]) if options.python else "")
     found = examine(host, [name for name in CHECKS if name not in skipped], options.timeout)
     worst = max((finding.severity for each in found.values() for finding in each), default=Severity.OK)
     print(_json(found, worst) if options.json else table(found, verbose=options.verbose))  # noqa: T201

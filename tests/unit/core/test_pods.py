@@ -361,6 +361,31 @@ class TestLauncher:
         assert [c["name"] for c in pod_spec(**spec)["initContainers"]] == ["tpu-launch", "fetch"]
 
 
+class TestPreflight:
+    def test_there_is_none_unless_asked_for(self) -> None:
+        assert "initContainers" not in pod_spec()
+
+    def test_it_has_all_that_the_main_container_has(self) -> None:
+        spec = pod_spec(**run(preflight=True, env=[{"name": "A", "value": "1"}], workingDir="/w"))
+        (doctor,) = spec["initContainers"]
+        main = spec["containers"][0]
+        assert doctor["command"] == ["tpu-launch", "doctor", "--preflight", "--python", "python"]
+        for field in ("image", "env", "resources", "volumeMounts"):
+            assert doctor[field] == main[field]
+        assert {"name": "A", "value": "1"} in doctor["env"]
+        assert set(doctor) == {
+            "name", "command", "image", "env", "resources", "volumeMounts", "terminationMessagePolicy",
+        }  # fmt: skip
+
+    def test_in_images_that_are_not_ours_it_comes_after_the_launcher_and_the_users_own(self) -> None:
+        spec = run(image="theirs:1", preflight=True) | template(
+            initContainers=[{"name": "fetch", "image": "x"}]
+        )
+        *_, fetch, doctor = pod_spec(**spec)["initContainers"]
+        assert (fetch["name"], doctor["name"], doctor["image"]) == ("fetch", "tpu-doctor", "theirs:1")
+        assert doctor["command"][:3] == ["python3", "/tpu-operator/tpu-launch.pyz", "doctor"]
+
+
 class TestCompileCache:
     @pytest.mark.parametrize(
         ("cache", "source"),

@@ -78,6 +78,14 @@ def test_it_runs_on_the_oldest_python(launch: Launch, pyz: Path, port: int) -> N
         assert launcher.message["error"] == "boom"
 
 
+def test_the_doctor_is_in_it_and_runs_on_the_oldest_python(pyz: Path) -> None:
+    python = oldest_python() or sys.executable
+    command = [python, "-S", "-I", "-W", "error", str(pyz), "doctor", "--json", "--skip", "clock"]
+    done = subprocess.run(command, env=variables(), capture_output=True, text=True, check=False)
+    assert (done.returncode in {0, 1, 2}, done.stderr) == (True, "")
+    assert '"check": "environment"' in done.stdout
+
+
 def test_its_syntax_is_that_of_the_oldest_python() -> None:
     """Also where no such interpreter is there to try."""
     version = "py{}{}".format(*OLDEST)

@@ -16,6 +16,7 @@ from tpu_operator.core.kueue import Grant
 from tpu_operator.core.numbers import whole
 from tpu_operator.core.objects import hostlists
 from tpu_operator.core.objects.merge import merge
+from tpu_operator.core.objects.preflight import preflight
 from tpu_operator.core.placement import Demand
 
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ class PodFactory:
         container: Manifest = {
             "name": names.MAIN_CONTAINER,
             "image": run.image or self.settings.runtime_image,
-            "command": [*self._launch_command(), *run.command],
+            "command": [*self._launch_command(), "--", *run.command],
             "env": [env.wire() for env in run.env],
             "resources": merge({"limits": chips}, _resources(self.job)),
             # What a container says that the launcher never got to speak in, or for.
@@ -309,8 +310,8 @@ class PodFactory:
 
     def _launch_command(self) -> list[str]:
         if self._foreign_image():
-            return ["python3", f"{LAUNCHER_DIR}/tpu-launch.pyz", "--"]
-        return ["tpu-launch", "--"]
+            return ["python3", f"{LAUNCHER_DIR}/tpu-launch.pyz"]
+        return ["tpu-launch"]
 
     def _add_launcher(self, spec: Manifest) -> None:
         mount = {"name": "tpu-operator", "mountPath": LAUNCHER_DIR}
@@ -376,7 +377,14 @@ class PodFactory:
         for container in filter(_requests_tpu, spec.get("initContainers", ())):
             here = replace(place, process_ports=ports[:1] or (names.PROCESS_PORT,))
             overrides |= self._equip(container, here)
+        if self.job.spec.run.preflight:
+            self._add_preflight(spec)
         return tuple(sorted(overrides))
+
+    def _add_preflight(self, spec: Manifest) -> None:
+        main = next(each for each in spec["containers"] if each["name"] == names.MAIN_CONTAINER)
+        doctor = preflight(main, self._launch_command(), self.job.spec.run.command[0])
+        spec["initContainers"] = [*spec.get("initContainers", ()), doctor]
 
     def _equip(self, container: Manifest, place: Place) -> set[str]:
         ours = tpu_environment(self.gang, place, self.settings)

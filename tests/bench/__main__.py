@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tests.bench import plot, report, scale, scenarios
 from tests.bench.gangs import GANGS
 from tests.bench.lab import RATES, ROOT, Lab, gang_nodes
-from tests.bench.peers import JobSet, KubeRay, Lws
+from tests.bench.peers import JobSet, KubeRay, Lws, Peer
 from tests.bench.results import Results
 from tests.bench.subjects import Floor, Subject, TpuOperator
 
@@ -48,11 +48,18 @@ class Bench:
                 await lab.set_rates(rates)
                 for repetition in range(self._options.runs):
                     for name in self._options.subjects:
+                        if repetition >= self._runs(SUBJECTS[name]):
+                            continue
                         self._say(f"{rates} rates, run {repetition + 1}: {name}")
                         await self._measure(lab, SUBJECTS[name](lab), rates)
             await self._scale(lab)
         finally:
             await lab.close()
+
+    def _runs(self, subject: type[Subject]) -> int:
+        """Repetitions of a subject."""
+        limit = self._options.peer_runs if issubclass(subject, Peer) else None
+        return self._options.runs if limit is None else min(limit, self._options.runs)
 
     async def _warm_up(self, lab: Lab) -> None:
         """The first requests to a new cluster are slower than any later ones."""
@@ -130,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--restart", type=int, default=256, metavar="HOSTS", help="size of the gang that is restarted")
     add("--rates", nargs="+", choices=RATES, default=["raised"], help="of controller manager and scheduler")
     add("--runs", type=int, default=5, help="repetitions, each of all subjects (default: %(default)s)")
+    add("--peer-runs", type=int, metavar="RUNS", help="repetitions of the peers (default: as the others)")
     add("--jobs", type=int, default=1000, help="of 4 hosts each, all running; 0 leaves them out")
     add("--finished", type=int, default=10_000, help="jobs that have long finished; 0 leaves them out")
     add(

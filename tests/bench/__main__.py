@@ -58,8 +58,9 @@ class Bench:
 
     def _runs(self, subject: type[Subject]) -> int:
         """Repetitions of a subject."""
-        limit = self._options.peer_runs if issubclass(subject, Peer) else None
-        return self._options.runs if limit is None else min(limit, self._options.runs)
+        every: int = self._options.runs
+        fewer: int | None = self._options.peer_runs if issubclass(subject, Peer) else None
+        return every if fewer is None else min(fewer, every)
 
     async def _warm_up(self, lab: Lab) -> None:
         """The first requests to a new cluster are slower than any later ones."""

@@ -112,8 +112,8 @@ class Faults:
             fate = self._worse(fate, window, method)
         return fate
 
-    def lag(self, who: str, now: float) -> float | None:
-        """Seconds that a watch event takes; None when it gets lost, and all after it."""
+    def lag(self, who: str, path: str, now: float) -> float | None:
+        """Seconds that an event of a watch takes; None when it gets lost, and all after it."""
         delay = self.rng.expovariate(1 / LATENCY)
         for window in self._hits(now, who):
             if window.kind == "watch-lag":

@@ -177,6 +177,33 @@ def test_a_spec_that_cannot_be_read_is_refused_however_large_it_is() -> None:
     simulate(scenario)
 
 
+class LateJobs(Faults):
+    """What becomes of jobs is heard half a minute late, unlike what becomes of their pods."""
+
+    def lag(self, who: str, path: str, now: float) -> float | None:
+        return 30.0 if path.endswith("/tpujobs") else super().lag(who, path, now)
+
+
+def test_a_pod_that_is_taken_away_before_the_operator_sees_its_own_status_is_a_failure() -> None:
+    """By the copy of the job its gang had not started: the pod was made again within the same attempt."""
+
+    async def scenario(world: World) -> None:
+        await world.until(lambda: leader(world), "a leader")
+        start(world)
+        await world.until(lambda: pods_of(world, KEY) == 2, "the pods")
+        world.network.faults = LateJobs(world.rng("late"))
+        await running(world)
+        world.server.delete("pods", (KEY[0], "a-0-1"), "user", grace=0)
+        await asyncio.sleep(10.0)
+        world.network.faults = Faults(world.rng("calm"))
+        await world.until(lambda: phase(world) != "Running", "the restart")
+        await running(world)
+        status = world.server.objects["tpujobs"][KEY].body["status"]
+        assert status["restarts"]["byCause"] == {"PodDeleted": 1}
+
+    simulate(scenario)
+
+
 class SteadyWrites(Faults):
     """Every create takes the server the same time."""
 

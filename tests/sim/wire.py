@@ -293,7 +293,7 @@ class Stream:
 
     def _send(self, line: bytes) -> None:
         """The server writes a line; lines arrive in order."""
-        lag = self._net.faults.lag(self.sender.name, self._net.loop.time())
+        lag = self._net.faults.lag(self.sender.name, self._path, self._net.loop.time())
         if lag is None and not self._lost:
             self._lost = True
             self._net.deafened[self.sender.name] = self._net.loop.time()

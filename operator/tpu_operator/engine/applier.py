@@ -113,6 +113,12 @@ class Applier:
             raise failure
         return failure.message
 
+    async def is_current(self, target: Target) -> bool:
+        """Whether the server has the object as the plan would be made from."""
+        regarding = target.regarding
+        path = target.resource.path(regarding.namespace, regarding.name)
+        return decode(await self._api.get(path), _Object).metadata.resource_version == target.version
+
     async def _write_children(self, target: Target, plan: Plan, written: dict[str, int]) -> ApiError | None:
         """Apply, delete and create; the server's answer if one of that did not work."""
         namespace = target.regarding.namespace

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 PATIENCE: Final = 5.0
 """Seconds to wait for our own writes to come back on the watch before going on without them."""
+STALE_RETRY: Final = 1.0
+"""Seconds between looks at an object whose copy does not come up to date."""
 QUIET: Final = 2.0
 """Seconds without progress after which a status that tells of nothing else is written."""
 LONGEST_HOLD: Final = 10.0
@@ -75,6 +77,7 @@ class _Memory:
 
     uid: str
     written: dict[str, int] = field(default_factory=dict)
+    status: int = 0
     deadline: float = 0.0
     progress: str = ""
     progress_at: float = 0.0
@@ -160,7 +163,7 @@ class Reconciler:
         memory = self._recall(key, target.regarding.uid)
         if self._wait_until(key, max(memory.not_before, memory.rest_until)):
             return False
-        if self._wait_for_own_writes(key, memory):
+        if self._wait_for_own_writes(key, memory) or await self._wait_for_status(key, target, memory):
             return False
         plan = await self._decide(key, target, memory)
         plan = self._hold_back_progress(key, memory, plan)
@@ -170,6 +173,7 @@ class Reconciler:
             refusal = await self._applier.carry_out(target, plan, memory.written)
         finally:
             memory.deadline = self._now() + PATIENCE
+            memory.status = max(memory.status, memory.written.get(self._controller.kind, 0))
             if plan.creates or plan.deletes:
                 # The hosts of a large gang take longer to make than any progress is held back.
                 memory.progress_at = memory.held_since = self._now()
@@ -219,6 +223,20 @@ class Reconciler:
         if not behind or left <= 0:
             return False
         self._queue.add_after(key, left)
+        return True
+
+    async def _wait_for_status(self, key: Key, target: Target, memory: _Memory) -> bool:
+        """Whether the pass has to wait until the copy of the object shows the status that we wrote last.
+
+        The status is what remains of earlier decisions, so that there is no going on without it: a pod that
+        was taken away from a gang that has started would be taken for one that was never made.
+        """
+        if not target.version.isdecimal() or int(target.version) >= memory.status:
+            return False
+        if await self._applier.is_current(target):
+            memory.status = 0  # Versions have begun anew, as after a restore of etcd.
+            return False
+        self._queue.add_after(key, STALE_RETRY)
         return True
 
     def _hold_back_progress(self, key: Key, memory: _Memory, plan: Plan) -> Plan:

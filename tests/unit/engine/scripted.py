@@ -80,6 +80,8 @@ class Kind:
     uids: dict[Key, str] = field(default_factory=lambda: {KEY: "1"})
     """The objects that there are."""
     gone: list[Key] = field(default_factory=list)
+    version: str = "1"
+    """Resource version that the copy of all objects shows."""
     kind = "TPUJob"
     informers: Mapping[str, Any] = field(default_factory=dict)
 
@@ -89,7 +91,9 @@ class Kind:
     def target(self, key: Key) -> Target | None:
         if key not in self.uids:
             return None
-        return Target(TPUJOBS, Regarding("tpu-operator.dev/v1alpha1", self.kind, *key, self.uids[key]), "1")
+        return Target(
+            TPUJOBS, Regarding("tpu-operator.dev/v1alpha1", self.kind, *key, self.uids[key]), self.version
+        )
 
     def forget(self, key: Key) -> None:
         self.gone.append(key)

@@ -139,6 +139,48 @@ class TestTrouble:
         assert event.body["reason"] == "ReconcileFailed"
 
 
+class TestStatus:
+    """The copy of an object does not show the status that was written."""
+
+    @staticmethod
+    def server(live: str) -> Scripted:
+        """A server that writes the status as version 9, and has the object as that version or another."""
+
+        async def answer(call: Call) -> bytes | None:
+            if call.path.endswith("/status"):
+                return b'{"metadata":{"resourceVersion":"9"}}'
+            if call.method == "GET":
+                return b'{"metadata":{"resourceVersion":"%s"}}' % live.encode()
+            return None
+
+        return Scripted(answer)
+
+    @staticmethod
+    def kind(decided: list[float]) -> Kind:
+        def decide(*_: object) -> Plan:
+            decided.append(asyncio.get_running_loop().time())
+            return Plan(status={"attempt": len(decided)}, requeue_after=1.0)
+
+        return Kind(decide, version="5")
+
+    async def test_nothing_is_decided_from_an_older_one(self) -> None:
+        decided: list[float] = []
+        kind = self.kind(decided)
+
+        async def catch_up(_: WorkQueue) -> None:
+            await asyncio.sleep(60)
+            assert len(decided) == 1
+            kind.version = "9"
+
+        await reconcile(kind, self.server(live="9"), seconds=65, script=catch_up)
+        assert len(decided) > 1
+
+    async def test_versions_may_begin_anew(self) -> None:
+        decided: list[float] = []
+        await reconcile(self.kind(decided), self.server(live="5"), seconds=10)
+        assert len(decided) > 5
+
+
 class TestMemory:
     async def test_a_successor_of_the_same_name_starts_without_a_past(self) -> None:
         """Its pods are not held back because those of the job before it were refused a moment ago."""

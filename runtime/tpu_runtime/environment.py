@@ -413,12 +413,29 @@ def _identity(reader: _Reader, place: Place) -> Identity:
     return Identity(worker_id, hostnames, max(containers, 1), tuple(filter(None, addresses.split(","))))
 
 
+def launch_port(variables: Mapping[str, str]) -> int:
+    """The port of the launcher's HTTP server, where nothing else of the environment matters.
+
+    Raises:
+        BadEnvironmentError: it is no port.
+    """
+    reader = _Reader(variables)
+    port = _port(reader)
+    if reader.problems:
+        raise BadEnvironmentError(reader.problems)
+    return port
+
+
+def _port(reader: _Reader) -> int:
+    name = "TPU_LAUNCH_PORT"
+    return reader.integer(name, 0, 65535) if reader.variables.get(name) else DEFAULT_PORT
+
+
 def _settings(reader: _Reader) -> Settings:
-    port = "TPU_LAUNCH_PORT"
     grace = reader.number("TPU_LAUNCH_GRACE_SECONDS", DEFAULT_GRACE)
     in_place = bool(reader.variables.get(STATE_DIR))
     return Settings(
-        port=reader.integer(port, 0, 65535) if reader.variables.get(port) else DEFAULT_PORT,
+        port=_port(reader),
         gate_timeout=reader.number("TPU_LAUNCH_GATE_TIMEOUT_SECONDS", DEFAULT_GATE_TIMEOUT),
         grace=grace,
         grace_after_failure=reader.number(

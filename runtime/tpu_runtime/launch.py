@@ -18,9 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Optional
 
-from tpu_runtime import doctor, early, frameworks, notice, report
+from tpu_runtime import doctor, early, frameworks, notice, report, spare
 from tpu_runtime.early import STOP_SIGNALS
-from tpu_runtime.environment import at_attempt, read_environment
+from tpu_runtime.environment import at_attempt, launch_port, read_environment
 from tpu_runtime.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, LaunchError
 from tpu_runtime.frameworks.torchtpu import interpreter
 from tpu_runtime.gate import Gate
@@ -60,6 +60,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     history = open_history(variables)
     try:
         options, command = _parse(sys.argv[1:] if arguments is None else arguments)
+        if options.spare:
+            return asyncio.run(spare.wait(launch_port(variables)))
         env = read_environment(variables, options.gate_timeout)
         return asyncio.run(_Launch(env, command, history).run())
     except LaunchError as error:
@@ -86,16 +88,17 @@ class _Parser(argparse.ArgumentParser):
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = _Parser(
         prog="tpu-launch",
-        usage="tpu-launch [--gate-timeout SECONDS] -- COMMAND [ARGUMENT...]",
+        usage="tpu-launch [--gate-timeout SECONDS] -- COMMAND [ARGUMENT...], or tpu-launch --spare",
         description="Start the processes of one host of a TPU job once all its hosts are there.",
     )
+    parser.add_argument("--spare", action="store_true", help="start nothing: hold the node, and wait")
     parser.add_argument("--gate-timeout", metavar="SECONDS", help="how long to wait for the other hosts")
     ours, command = list(arguments), []
     if "--" in ours:
         split = ours.index("--")
         ours, command = ours[:split], ours[split + 1 :]
     options = parser.parse_args(ours)
-    if not command:
+    if not command and not options.spare:
         parser.error("there is no command; write it after --")
     return options, command
 

@@ -99,7 +99,7 @@ class Checked(World):
         assert not final(self.job.status), "nothing is created after the end"
         assert not self.job.spec.suspend
         view = self.view()
-        members = {m.name: gang for gang in view.gangs for m in gang.members}
+        members = {m.name: gang for gang in (*view.gangs, *view.spares) for m in gang.members}
         assert all(name in members for name in self.ours()), "pods without a place may hold the chips"
         for metadata in pods:
             name, labels = metadata["name"], metadata["labels"]
@@ -135,7 +135,8 @@ class Checked(World):
         assert restarts.counted <= restarts.total == sum(restarts.by_cause.values())
         assert status.hosts.ready <= status.hosts.desired
         assert status.ready == f"{status.hosts.ready}/{status.hosts.desired}"
-        assert [s.index for s in status.slices] == list(range(self.job.spec.tpu.slices))
+        tpu = self.job.spec.tpu
+        assert [s.index for s in status.slices] == list(range(tpu.slices + tpu.spare_slices))
 
     def _check_step(self, old: TPUJobStatus, new: TPUJobStatus) -> None:
         assert final(old) <= final(new), "the end is final"

@@ -53,8 +53,12 @@ RULES = st.one_of(
 
 def tpus(max_hosts: int = 4, max_slices: int = 3) -> st.SearchStrategy[dict[str, Any]]:
     """TPUs in slices of at most so many hosts."""
-    slices = st.integers(1, max_slices)
-    return st.builds(lambda tpu, n: tpu | {"slices": n}, st.sampled_from(_shapes(max_hosts)), slices)
+    return st.builds(
+        lambda tpu, slices, spares: tpu | {"slices": slices, "spareSlices": spares},
+        st.sampled_from(_shapes(max_hosts)),
+        st.integers(1, max_slices),
+        st.sampled_from([0, 0, 1, 2]),
+    )
 
 
 def policies() -> st.SearchStrategy[dict[str, Any]]:

@@ -117,6 +117,11 @@ def pods_of(server: Server, job: Stored) -> list[Stored]:
     return [pod for pod in server.all("pods") if owner(pod) == job.meta["uid"]]
 
 
+def is_spare(pod: Stored) -> bool:
+    """Whether a pod is of a slice that only waits to take over."""
+    return pod.labels.get(f"{PREFIX}component") == "spare"
+
+
 def condition(body: Object, kind: str) -> Object:
     """A condition, empty if it is not there."""
     found = body.get("status", {}).get("conditions", ())

@@ -272,7 +272,7 @@ class Oracle:
             return [f"should have failed: {self._causes(job)}"]
         if body["spec"].get("suspend"):
             return _problems_of_suspended(job, pods)
-        return self._problems_of_active(job, pods)
+        return self._problems_of_active(job, [pod for pod in pods if not jobs.is_spare(pod)])
 
     def _problems_at_the_end(self, job: Stored, pods: list[Stored]) -> list[str]:
         body = job.body

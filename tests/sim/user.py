@@ -213,7 +213,8 @@ def draw_tpu(rng: Random) -> Object:
     """Some slices."""
     topology = rng.choice(["2x2", "2x4", "2x4", "4x4"])
     slices = 1 if topology == "4x4" else rng.choice([1, 1, 2])
-    return {"accelerator": "v5e", "topology": topology, "chipsPerHost": 4, "slices": slices}
+    tpu = {"accelerator": "v5e", "topology": topology, "chipsPerHost": 4, "slices": slices}
+    return tpu | ({"spareSlices": 1} if rng.random() < 0.3 else {})
 
 
 def draw_job(rng: Random, key: Key) -> Object:

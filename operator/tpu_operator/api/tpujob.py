@@ -95,6 +95,7 @@ class SliceState(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     SUSPENDED = "Suspended"
+    SPARE = "Spare"
 
 
 class Launcher(StrEnum):
@@ -462,7 +463,10 @@ class SliceStatus(Model):
     in_place_since: Time | None = Field(
         default=None, description="Since when a restart in place is under way; absent if none is."
     )
-    state: SliceState = Field(default=SliceState.PENDING, description="Where the slice stands.")
+    state: SliceState = Field(
+        default=SliceState.PENDING,
+        description="Where the slice stands; Spare for one that waits to take over from another.",
+    )
     ready: str = Field(default="", description='Hosts that are ready of those it has: "3/4".')
     node_pool: str | None = Field(default=None, description="Node pool that holds the slice.")
     last_failure: Failure | None = Field(default=None, description="Root of the last failure in this slice.")

@@ -30,6 +30,8 @@ STATES: Final = {
     SliceState.SUCCEEDED: "idle",
 }
 """What the chips of a slice do; those of a slice that is done wait for the others of its job."""
+SPARES: Final = {SliceState.STARTING: "idle", SliceState.SPARE: "idle"}
+"""What those of a spare slice do; one without nodes has none."""
 
 KEEP: Final = 3600.0
 """Seconds for which a job that is over is still reported, so that every scraper gets its last value."""
@@ -136,7 +138,10 @@ def _chips(job: Custom) -> Mapping[str, int]:
     found: Counter[str] = Counter()
     if not job.status.get("completionTime"):
         size = slice_chips(job)
+        tpu = job.spec.get("tpu", {})
+        spares = tpu.get("slices", 1) if tpu.get("spareSlices") else catalog.MAX_HOSTS
         for each in job.status.get("slices") or ():
-            if state := STATES.get(each.get("state")):
+            states = STATES if each.get("index", 0) < spares else SPARES
+            if state := states.get(each.get("state")):
                 found[state] += size
     return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from tpu_operator.controllers.kueue import KueueState
 from tpu_operator.core import names
@@ -14,7 +15,7 @@ from tpu_operator.engine.informer import Informer
 from tpu_operator.engine.resources import NODES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
     from tpu_operator.core.plan import Manifest
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tpu_operator.engine.client import ApiServer
     from tpu_operator.engine.informer import Key
 
+EMPTY: Final = MappingProxyType[str, str]({})
 EVERY: Key = ("", "")
 """Index key of cluster-scoped objects."""
 
@@ -55,10 +57,16 @@ class ClusterState:
         heard = now - timedelta(seconds=self.nodes.age())
         return Nodes(self.nodes.of(EVERY), self.nodes.seen, self._node_lost_after, heard)
 
-    def claim(self, job: Key, creates: Iterable[Manifest]) -> None:
-        """Hold node pools for the pods that a job is about to get, until it is decided about again."""
+    def claim(self, job: Key, creates: Iterable[Manifest], reserved: Mapping[str, str] = EMPTY) -> None:
+        """Hold node pools for the pods that a job is about to get, until it is decided about again.
+
+        Args:
+            job: the job.
+            creates: what is made now.
+            reserved: pools that it gets later, with the IDs of the slices.
+        """
         job_name = "/".join(job)
-        claims = {}
+        claims = {pool: Tenant(slice_id, job_name) for pool, slice_id in reserved.items()}
         for manifest in creates:
             pool = manifest.get("spec", {}).get("nodeSelector", {}).get(names.NODE_POOL)
             slice_id = manifest["metadata"]["labels"].get(names.LABEL_SLICE_ID)

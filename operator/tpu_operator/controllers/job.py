@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from tpu_operator.api import API_VERSION, TPUJob, TPUJobStatus
+from tpu_operator.controllers.cluster import EMPTY
 from tpu_operator.core import job, names
 from tpu_operator.core.jobstatus import refused
 from tpu_operator.core.kueue import Workload
@@ -139,10 +140,10 @@ class JobController:
                 claimed.update(claim)
         return Quotas(list(self.quotas.of((key[0], "")).values()), claimed)
 
-    def _claim(self, key: Key, creates: Iterable[Manifest]) -> None:
+    def _claim(self, key: Key, creates: Iterable[Manifest], reserved: Mapping[str, str] = EMPTY) -> None:
         """Hold node pools and quota for pods that a job is about to get, until it is decided about again."""
         pods = [manifest for manifest in creates if manifest["kind"] == "Pod"]
-        self._cluster.claim(key, pods)
+        self._cluster.claim(key, pods, reserved)
         self._quota_claims.pop(key, None)
         if pods and self.quotas.of((key[0], "")):
             self._quota_claims[key] = demand(pods)
@@ -190,7 +191,7 @@ class JobController:
             queues=self._cluster.kueue.view(self.workloads.of(key)) if self.workloads.served else None,
         )
         plan = job.plan(snapshot, now, self._settings)
-        self._claim(key, () if refusal else plan.creates)
+        self._claim(key, () if refusal else plan.creates, plan.reserved)
         return plan
 
 

@@ -7,6 +7,7 @@ are made by a later pass that reads it there.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ from tpu_operator.core import (
     pending,
     queueing,
     restart,
+    spares,
     startup,
 )
 from tpu_operator.core.jobstatus import Draft, acknowledged, describe, refused
@@ -113,7 +115,7 @@ def _suspend(view: JobView, draft: Draft) -> Plan | None:
     """Suspension gives the pods' attempt up, which makes leftovers of them all."""
     if not view.job.spec.suspend:
         return None
-    active = [gang for gang in view.gangs if gang.current]
+    active = [gang for gang in (*view.gangs, *view.spares) if gang.current]
     draft.suspend(active)
     if active:
         return draft.plan()
@@ -141,7 +143,7 @@ def _queue(view: JobView, draft: Draft, settings: PodSettings) -> Plan | None:
 def _all_but_service(view: JobView) -> tuple[Delete, ...]:
     """Deletions of all that a job without pods of a present attempt does not need."""
     groups = gangscheduling.deletes(gangscheduling.mine(view))
-    return (*deletes(view.stale, view.losses), *groups)
+    return (*deletes(view.leaving, view.losses), *groups)
 
 
 def _failure(view: JobView, draft: Draft, settings: PodSettings) -> Plan | None:
@@ -280,15 +282,16 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
         draft.requeue(startup.left(gang, view.job.spec.startup_timeout_seconds, view.now))
     if faults := template_faults(view.job):
         draft.progress(faults, [], None)
-        return draft.plan(applies=applies, deletes=deletes(view.stale, view.losses), creates=creates)
+        return draft.plan(applies=applies, deletes=deletes(view.leaving, view.losses), creates=creates)
     factory = queueing.factory(view, settings)
-    if plan := _renew(view, draft, factory) or maintenance.move(view, draft, factory):
-        return plan
+    for step in (_renew, spares.give_up, maintenance.move):
+        if plan := step(view, draft, factory):
+            return plan
     wait = restart.pause(draft.restarts, view.now)
     draft.requeue(wait or None)
     groups = gangscheduling.leftovers(view, factory)
     grouping = gangscheduling.unserved(view) or gangscheduling.in_the_way(view, groups)
-    held = view.surplus or view.strangers or wait or grouping
+    held = view.surplus or view.strangers or wait or grouping or spares.vacating(view)
     gangs = () if held else [gang for gang in view.gangs if not gang.stale]
     missing = missing_pods(view, factory, gangs)
     short = view.snapshot.quotas.shortage(missing.pods)
@@ -296,9 +299,12 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     draft.requeue(capacity.LOOK_AGAIN if hold and hold.reason in capacity.REASONS else None)
     draft.progress(missing.conflicts, missing.overrides, hold)
     creates += () if short else (*missing.groups, *missing.lists, *missing.pods)
+    if not (held or missing.conflicts):
+        creates += spares.creates(view, draft, factory)
     applies += maintenance.tell(view)
-    gone = (*deletes(view.stale, view.losses), *gangscheduling.deletes(groups), *queueing.left_over(view))
-    return draft.plan(applies=applies, deletes=gone, creates=creates, patches=queueing.report(view))
+    gone = (*deletes(view.leaving, view.losses), *gangscheduling.deletes(groups), *queueing.left_over(view))
+    plan = draft.plan(applies=applies, deletes=gone, creates=creates, patches=queueing.report(view))
+    return replace(plan, reserved=spares.reserved(view))
 
 
 def _renew(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:
@@ -347,10 +353,10 @@ def _hold(view: JobView, factory: PodFactory) -> pending.Hold | None:
     """The first thing that keeps the job from running."""
     current = view.current
     return (
-        pending.refused(view.snapshot.refusal)
+        pending.refused("" if spares.only_these_lack(view) else view.snapshot.refusal)
         or gangscheduling.unserved(view)
         or pending.foreign_pods(view.strangers)
-        or pending.waiting_for_old(view.stale, view.now)
+        or pending.waiting_for_old([*view.stale, *spares.vacating(view)], view.now)
         or pending.not_started(current)
         or capacity.unschedulable(current, view.snapshot, factory.demand)
         or pending.gated(current)

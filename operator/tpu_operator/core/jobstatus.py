@@ -16,7 +16,7 @@ from tpu_operator.api import (
 from tpu_operator.core import pending, restart
 from tpu_operator.core.conditions import Conditions, job_phase
 from tpu_operator.core.plan import Event, Observation, Plan
-from tpu_operator.core.slicegroup import slice_state
+from tpu_operator.core.slicegroup import slice_state, spare_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,7 +59,9 @@ class Draft:
         self._changes: dict[str, Any] = {}
         self._bumped: dict[int, SliceState] = {}
         self._kept: set[int] = set()
-        self._failures: dict[int, Failure] = {}
+        self._failures: dict[int, Failure | None] = {}
+        self._homes: dict[int, str | None] = {}
+        self._told: list[Event] = []
         self._final: SliceState | None = None
         self._hold: Hold | None = None
         self._requeue: list[float] = []
@@ -103,6 +105,27 @@ class Draft:
         self.conditions.set(ConditionType.RESTARTING, True, reason, message)
         self._await_attempt()
         return self.plan()
+
+    def hand_over(self, spare: int, index: int, pool: str) -> None:
+        """Give up a spare's attempt, and its node pool to another slice."""
+        self._bumped[spare] = SliceState.PENDING
+        self._homes |= {spare: None} | ({index: pool} if pool else {})
+        self._failures[spare] = None
+        where = f" of node pool {pool}" if pool else ""
+        self._told.append(
+            Event(False, "SpareUsed", f"slice {index} takes the place{where} of spare slice {spare}")
+        )
+
+    def replace_spare(self, spare: int, failure: Failure | None) -> None:
+        """Give up the attempt of a spare that is of no use as it is."""
+        self._bumped[spare] = SliceState.PENDING
+        self._homes[spare] = None
+        self._failures[spare] = _short(failure) if failure else None
+
+    @property
+    def spares_changed(self) -> bool:
+        """Whether the attempts of spares were given up."""
+        return bool(self._bumped)
 
     def suspend(self, active: list[Gang]) -> None:
         """Stop, or stay stopped; pods of the gangs that are active become leftovers."""
@@ -179,7 +202,7 @@ class Draft:
             patches=tuple(patches),
             status=status.wire() if status != old else None,
             progress=f"{status.phase} {status.ready}" if _only_progress(old, status) else "",
-            events=tuple(_events(old.conditions, status.conditions)),
+            events=(*_events(old.conditions, status.conditions), *self._told),
             observations=tuple(self._observations),
             requeue_after=min(self._requeue, default=None),
         )
@@ -242,10 +265,11 @@ class Draft:
             self._observations.append(Observation("gang_start_seconds", seconds))
 
     def _status(self) -> TPUJobStatus:
-        slices = [self._slice(gang, index) for gang in self._view.gangs for index in gang.slices]
+        gangs, count = (*self._view.gangs, *self._view.spares), self._view.spec.num_slices
+        slices = [self._slice(gang, index) for gang in gangs for index in gang.slices]
         slices.sort(key=lambda s: s.index)
-        desired = len(slices) * self._view.spec.shape.hosts
-        ready = sum(int(s.ready.split("/")[0]) for s in slices)
+        desired = count * self._view.spec.shape.hosts
+        ready = sum(int(s.ready.split("/")[0]) for s in slices if s.index < count)
         told = next((c for kind in SUMMED_UP if (c := self._true(kind))), None)
         return self._view.status.model_copy(
             update={
@@ -271,6 +295,7 @@ class Draft:
         hosts = self._view.spec.shape.hosts
         old = self._old_slices.get(index, SliceStatus(index=index))
         failure = self._failures.get(index, old.last_failure)
+        home = self._homes.get(index, old.node_pool)
         if index in self._bumped:
             state = self._bumped[index]
             return SliceStatus(
@@ -280,7 +305,7 @@ class Draft:
                 in_place_since=self._view.now if index in self._kept else None,
                 state=state,
                 ready=f"0/{hosts}",
-                node_pool=old.node_pool,
+                node_pool=home,
                 last_failure=failure,
             )
         pods = gang.by_slice[index]
@@ -289,7 +314,10 @@ class Draft:
             ready = 0  # kubelets are slow to see that processes have stopped
         restarting = self.conditions.is_true(ConditionType.RESTARTING) and bool(gang.absent)
         restarting = restarting or gang.in_place_under_way
-        state = slice_state(gang, index, hosts, restarting=restarting)
+        if index < self._view.spec.num_slices:
+            state = slice_state(gang, index, hosts, restarting=restarting)
+        else:
+            state = spare_state(gang)
         return SliceStatus(
             index=index,
             attempt=gang.number,
@@ -297,7 +325,7 @@ class Draft:
             in_place_since=None if self._final or not gang.in_place_under_way else gang.in_place_since,
             state=self._final or state,
             ready=f"{ready}/{hosts}",
-            node_pool=pending.node_pool(pods, self._view.snapshot.nodes.by_name) or old.node_pool,
+            node_pool=pending.node_pool(pods, self._view.snapshot.nodes.by_name) or home,
             last_failure=failure,
         )
 

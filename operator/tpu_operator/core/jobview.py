@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 GATE_SECONDS: Final = 24 * 3600
 """How long a launcher waits for its peers; nodes for them may take hours to come."""
-SEEN_ON_NODES: Final = frozenset({SliceState.STARTING, SliceState.RUNNING, SliceState.SUCCEEDED})
+SEEN_ON_NODES: Final = frozenset(
+    {SliceState.STARTING, SliceState.RUNNING, SliceState.SUCCEEDED, SliceState.SPARE}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class JobView:
         now: the time of the decision.
         spec: its slices.
         gangs: the gangs that restart as one: all slices together, or each of them, and the head.
+        spares: slices that wait to take over, each a gang that counts for nothing.
         strangers: pods with names that we need and owners that we are not.
         surplus: pods of ours for which the spec, changed while the job was suspended, has no place any more.
         losses: by pod, the nodes that are lost.
@@ -45,6 +48,7 @@ class JobView:
     now: datetime
     spec: GangSpec
     gangs: tuple[Gang, ...]
+    spares: tuple[Gang, ...]
     strangers: tuple[Pod, ...]
     surplus: tuple[Pod, ...]
     losses: Mapping[str, Loss]
@@ -63,7 +67,8 @@ class JobView:
     @property
     def pods(self) -> list[Pod]:
         """All pods of the job, of any attempt."""
-        return [*(pod for gang in self.gangs for pod in gang.pods.values()), *self.surplus]
+        gangs = (*self.gangs, *self.spares)
+        return [*(pod for gang in gangs for pod in gang.pods.values()), *self.surplus]
 
     @property
     def current(self) -> list[Pod]:
@@ -74,6 +79,11 @@ class JobView:
     def stale(self) -> list[Pod]:
         """Pods that have to go: of other attempts than the present one, and surplus."""
         return [*(pod for gang in self.gangs for pod in gang.stale), *self.surplus]
+
+    @property
+    def leaving(self) -> list[Pod]:
+        """The same, with those of spares."""
+        return [*self.stale, *(pod for gang in self.spares for pod in gang.stale)]
 
     @property
     def selector(self) -> dict[str, str]:
@@ -132,13 +142,16 @@ def observe(snapshot: JobSnapshot, now: datetime) -> JobView:
     running = [pod for pod in ours.values() if not pod.finished]
     losses = {pod.name: loss for pod in running if (loss := snapshot.nodes.loss(pod, now))}
     waits = [left for pod in running if (left := snapshot.nodes.until_lost(pod, now)) and left > 0]
-    gangs = tuple(_gang(snapshot, members, ours, now, losses) for members in _memberships(job, spec))
+    gangs, spares = (
+        tuple(_gang(snapshot, members, ours, now, losses) for members in memberships)
+        for memberships in (_memberships(job, spec), _spares(job, spec))
+    )
     wanted = {member.name for gang in gangs for member in gang.members}
     strangers = [pod for name, pod in snapshot.pods.items() if name in wanted and name not in ours]
+    wanted |= {member.name for gang in spares for member in gang.members}
     surplus = [pod for name, pod in ours.items() if name not in wanted]
-    return JobView(
-        snapshot, now, spec, gangs, tuple(strangers), tuple(surplus), losses, min(waits, default=None)
-    )
+    waiting = min(waits, default=None)
+    return JobView(snapshot, now, spec, gangs, spares, tuple(strangers), tuple(surplus), losses, waiting)
 
 
 def gang_spec(job: TPUJob) -> GangSpec:
@@ -182,6 +195,13 @@ def _memberships(job: TPUJob, spec: GangSpec) -> list[tuple[Member, ...]]:
         slices = [workers(name, (index,), hosts) for index in range(spec.num_slices)]
         return [slices[0] + head, *slices[1:]]
     return [workers(name, range(spec.num_slices), hosts) + head]
+
+
+def _spares(job: TPUJob, spec: GangSpec) -> list[tuple[Member, ...]]:
+    """Members of each spare slice, whose indexes follow those of the others."""
+    first = spec.num_slices
+    indexes = range(first, first + job.spec.tpu.spare_slices)
+    return [workers(job.metadata.name, (index,), spec.shape.hosts) for index in indexes]
 
 
 def _gang(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from tpu_operator.api import Cause, ConditionType, MaintenanceAction, RuleAction
-from tpu_operator.core import failures, names, notices, placement, restart
+from tpu_operator.core import failures, names, notices, placement, restart, spares
 from tpu_operator.core.notices import Notice, Told
 from tpu_operator.core.numbers import whole
 
@@ -146,23 +146,16 @@ def _told(view: JobView, notice: Notice) -> Told:
 
 def _has_room(view: JobView, gang: Gang, factory: PodFactory, affected: Affected) -> bool:
     """Whether there are other nodes for the pods of a gang that have to move."""
-    pools, demand = view.snapshot.pools, factory.demand
-    moving = {whole(pod.metadata.labels.get(names.LABEL_SLICE)) for pod in affected.pods}
+    pools, demand, more = view.snapshot.pools, factory.demand, len(spares.usable(view, factory))
     if factory.chooses_pools:
         homes = {s.index: s.node_pool for s in view.status.slices}
         uid = view.job.metadata.uid
         wanted = {names.slice_id(uid, index): homes.get(index) for index in gang.slices}
         shunned = placement.shunned(pools, view.now)
-        return wanted.keys() <= placement.choose(pools, demand, wanted, shunned, strict=True).keys()
-    free = [
-        node
-        for pool in pools.of(demand.selector)
-        for node in pools.nodes(pool)
-        if demand.suits(node)
-        and not pools.tenants_on(node.metadata.name)
-        and notices.notice_of(node, view.now) is None
-    ]
-    return len(free) >= demand.hosts * len(moving - {None})
+        found = placement.choose(pools, demand, wanted, shunned, strict=True)
+        return len(wanted) <= len(found) + more
+    moving = {whole(pod.metadata.labels.get(names.LABEL_SLICE)) for pod in affected.pods} - {None}
+    return len(moving) <= spares.free_nodes(view, factory) // demand.hosts + more
 
 
 def _reason_to_move(view: JobView, gang: Gang, affected: Affected) -> Failure | None:

@@ -32,6 +32,7 @@ ANNOTATION_MAINTENANCE: Final = PREFIX + "maintenance"
 """On the pods of a gang: when maintenance of its nodes begins. Their launchers read it from a file."""
 
 WORKER: Final = "worker"
+SPARE: Final = "spare"
 HEAD: Final = "head"
 MAIN_CONTAINER: Final = "main"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Plan:
             wait until there is no progress any more. Empty where it has to be written now.
         events: written once the status is.
         observations: counted once the status is written.
+        reserved: node pools that slices are about to get as soon as others have left them, with their IDs.
         requeue_after: seconds until the decision changes by the passing of time alone.
     """
 
@@ -98,4 +99,5 @@ class Plan:
     progress: str = ""
     events: tuple[Event, ...] = ()
     observations: tuple[Observation, ...] = ()
+    reserved: Mapping[str, str] = field(default_factory=dict)
     requeue_after: float | None = None

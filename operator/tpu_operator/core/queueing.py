@@ -125,7 +125,8 @@ def _told(view: JobView, found: Workload) -> str:
 
 def engaged(view: JobView) -> list[Gang]:
     """Gangs that have pods of their present attempt, and are not done."""
-    return [gang for gang in view.gangs if gang.current and not gang.succeeded]
+    waiting = [gang for gang in view.spares if gang.current]
+    return [gang for gang in view.gangs if gang.current and not gang.succeeded] + waiting
 
 
 def mine(view: JobView) -> Workload | None:
@@ -173,7 +174,8 @@ def _workload(view: JobView, queues: Queues, settings: PodSettings) -> Manifest 
     priority = _priority(view, queues, str(worker.manifest["spec"].get("priorityClassName") or ""))
     if isinstance(priority, Hold):
         return priority
-    hosts = sum(member.slice_index is not None for gang in view.gangs for member in gang.members)
+    gangs = (*view.gangs, *view.spares)
+    hosts = sum(member.slice_index is not None for gang in gangs for member in gang.members)
     sets = [workloads.pod_set(workloadstatus.WORKERS, hosts, worker.manifest)]
     if head:
         sets.append(workloads.pod_set(HEAD, 1, head.manifest))

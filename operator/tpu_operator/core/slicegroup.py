@@ -226,3 +226,10 @@ def slice_state(gang: Gang, index: int, hosts: int, *, restarting: bool) -> Slic
     if all(pod.ready or gang.is_done(pod) for pod in pods):
         return SliceState.RUNNING
     return SliceState.STARTING
+
+
+def spare_state(gang: Gang) -> SliceState:
+    """One word for a spare slice."""
+    if gang.ready:
+        return SliceState.SPARE
+    return SliceState.STARTING if gang.scheduled else SliceState.PENDING

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.cluster.operations.site import FRESH, LANES
-from tpu_operator.core.names import LABEL_ATTEMPT, LABEL_FIRST_ATTEMPT
+from tpu_operator.core.names import LABEL_ATTEMPT, LABEL_COMPONENT, LABEL_FIRST_ATTEMPT, SPARE
 
 if TYPE_CHECKING:
     from tests.cluster.operations.fields import Object
@@ -45,14 +45,21 @@ def blocked(job: Object) -> Object | None:
 def portrait(look: Look, name: str) -> Object:
     """A job, its pods and its Services, without what two jobs of one spec may differ in."""
     job = look.jobs.get(name, {"metadata": {"uid": name}})
-    pods = {key: _pod(pod) for key, pod in look.pods.get(name, {}).items()}
+    pods = {key: _pod(pod) for key, pod in look.pods.get(name, {}).items() if not _is_spare(pod)}
+    slices = job.get("spec", {}).get("tpu", {}).get("slices", 1)
     services = {key: _service(item) for key, item in look.services.get(name, {}).items()}
     return _mapped(
-        {"status": _status(job.get("status", {})), "pods": pods, "services": services}, job["metadata"]["uid"]
+        {"status": _status(job.get("status", {}), slices), "pods": pods, "services": services},
+        job["metadata"]["uid"],
     )
 
 
-def _status(status: Object) -> Object:
+def _is_spare(pod: Object) -> bool:
+    """Whether a pod is of a spare slice, which is there or not as there is room."""
+    return bool(pod["metadata"]["labels"].get(LABEL_COMPONENT) == SPARE)
+
+
+def _status(status: Object, slices: int) -> Object:
     kept = {key: value for key, value in status.items() if key not in HISTORY}
     kept["conditions"] = {
         c["type"]: (c["status"], c["reason"], _likened(c["reason"], c["message"]))
@@ -64,7 +71,9 @@ def _status(status: Object) -> Object:
     if "pending" in kept:
         kept["pending"] = {"reason": kept["pending"]["reason"]}
     # Every suspension is a new attempt; the pools of two jobs differ, and the last one is remembered.
-    kept["slices"] = [item | {"attempt": 0, "nodePool": ""} for item in status.get("slices", [])]
+    kept["slices"] = [
+        item | {"attempt": 0, "nodePool": ""} for item in status.get("slices", []) if item["index"] < slices
+    ]
     kept["times"] = [key in status for key in ("startTime", "completionTime")]
     return kept
 

@@ -71,6 +71,17 @@ def test_what_holds_no_chips_costs_nothing(state: str) -> None:
     assert ledger.spent() == {}
 
 
+def test_spares_are_idle_where_they_hold_nodes() -> None:
+    ledger = Ledger()
+    states = ["Running", "Spare", "Starting", "Pending", "Suspended"]
+    slices = [{"index": index, "state": state} for index, state in enumerate(states)]
+    wire = job(slices=slices)
+    tpu = wire.spec["tpu"] | {"spareSlices": 4}
+    ledger.accounts.update(KEY, msgspec.structs.replace(wire, spec={"tpu": tpu}))
+    ledger.seconds = 1
+    assert ledger.spent() == {"running": 16, "idle": 32}
+
+
 def test_a_finished_job_costs_nothing_more() -> None:
     ledger = Ledger()
     ledger.see("Running")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 LAUNCHER_DIR: Final = "/tpu-operator"
 LAUNCHER_FILE: Final = "/usr/local/share/tpu-operator/tpu-launch.pyz"
 TOLERATION: Final = {"key": names.TPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
+KEPT_IN_SPARES: Final = ("name", "image", "imagePullPolicy", "securityContext")
 MAX_VARIABLE: Final = 128 * 1024
 LAST_WORDS: Final = 5
 """Seconds of a pod's grace period in which the launcher kills what is left and writes its report."""
@@ -128,6 +129,34 @@ class PodFactory:
             *_oversized(pod["spec"]),
         )
         return BuiltPod(pod, conflicts, overrides)
+
+    def spare(self, slice_index: int, host: int, attempt: int, pool: str = "") -> Manifest:
+        """The pod of one host of a spare slice: it holds the node, has the image there, and waits.
+
+        Nothing of the user's runs in it, and it has no place in a gang: no environment, volumes or sidecars.
+        """
+        pod = self._worker(slice_index, host, attempt, pool, "").manifest
+        pod["metadata"]["labels"][names.LABEL_COMPONENT] = names.SPARE
+        spec, ours = pod["spec"], self._worker_spec(slice_index, pool)
+        main = next(c for c in spec["containers"] if c["name"] == names.MAIN_CONTAINER)
+        chips = {names.TPU_RESOURCE: str(self.gang.shape.chips_per_host)}
+        mounts = {"name": "tpu-operator", "mountPath": LAUNCHER_DIR}
+        kept = {
+            key: main[key] for key in ("name", "image", "imagePullPolicy", "securityContext") if key in main
+        }
+        spec["containers"] = [
+            kept
+            | {key: ours["containers"][0][key] for key in ("ports", "readinessProbe")}
+            | {
+                "command": [*self._launch_command()[:-1], "--spare"],
+                "resources": merge(main["resources"], {"limits": chips, "requests": chips}),
+                "volumeMounts": [mounts] if self._foreign_image() else [],
+            }
+        ]
+        spec["restartPolicy"] = "Never"
+        spec["volumes"] = [volume for volume in ours["volumes"] if volume["name"] == "tpu-operator"]
+        spec["initContainers"] = ours.get("initContainers", [])
+        return pod
 
     def head(self, attempt: int) -> BuiltPod:
         """The CPU pod of `spec.head`: ours in name and life, the user's in content."""

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
 import pytest
 
+from tests.builders import NOW, decode_pod, job
+from tests.unit.runtime.harness import RUNTIME
 from tpu_operator.api import Launcher
 from tpu_operator.catalog import resolve
 from tpu_operator.core.environment import GangSpec, Place, tpu_environment
+from tpu_operator.core.failures import failure_of
+from tpu_operator.core.jobview import gang_spec
+from tpu_operator.core.objects.pods import PodFactory
 from tpu_operator.core.report import read
 from tpu_operator.core.settings import PodSettings
 from tpu_runtime.environment import read_environment
 from tpu_runtime.output import Line
 from tpu_runtime.report import Report, render
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("launcher", [Launcher.NONE, Launcher.JAX, Launcher.TORCHRUN])
@@ -58,3 +70,24 @@ def test_a_report_is_read_although_the_kubelet_cuts_it(containers: int, terminat
     assert found is not None
     assert (found.cause, found.time, found.signal) == ("OutOfMemory", 1.5, 9)
     assert (found.error, found.terminated) == ("e" * 450, terminated)
+
+
+def test_what_a_preflight_has_found_is_read_from_its_pod(tmp_path: Path) -> None:
+    wrong = {"name": "TPU_LIBRARY_PATH", "value": "/nowhere/libtpu.so"}
+    the_job = job(run={"command": ["sh"], "launcher": "none", "preflight": True, "env": [wrong]})
+    settings = PodSettings("r", "l", "cpu")
+    manifest = PodFactory(the_job, gang_spec(the_job), settings).worker(0, 2, 0).manifest
+    (doctor,) = manifest["spec"]["initContainers"]
+    env = {variable["name"]: variable["value"] for variable in doctor["env"]}
+    message = tmp_path / "message"
+    ours = {"PYTHONPATH": str(RUNTIME), "TPU_LAUNCH_TERMINATION_LOG": str(message)}
+    command = [sys.executable, "-S", "-m", "tpu_runtime", *doctor["command"][1:], "--skip=ports"]
+    done = subprocess.run(command, env=env | ours, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stdout
+    ended = {"exitCode": 2, "message": message.read_text()}
+    status = {"name": doctor["name"], "state": {"terminated": ended}}
+    failure = failure_of(decode_pod(manifest, phase="Failed", initContainerStatuses=[status]), NOW)
+    assert failure is not None
+    assert (failure.cause, failure.container, failure.host) == ("LauncherError", "tpu-doctor", 2)
+    expected = "preflight: TPU_LIBRARY_PATH=/nowhere/libtpu.so does not exist (unset it, or correct it)"
+    assert failure.message == expected

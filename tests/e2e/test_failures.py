@@ -162,7 +162,7 @@ def test_a_node_is_drained(gang: Gang) -> None:
     gang.kube.kubectl(*drain)
     try:
         wait_for("the second attempt", gang.restarted)
-        wait_for("it waits for the node", lambda: "unschedulable" in blocked(gang.kube))
+        wait_for("it waits for the node", lambda: f"{node} is cordoned" in blocked(gang.kube))
     finally:
         gang.kube.kubectl("uncordon", node)
     gang.ends_well("Evicted", counted=0)

@@ -90,7 +90,7 @@ def move(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:
 
 
 def _affected(view: JobView, gang: Gang) -> Affected | None:
-    if view.job.spec.maintenance.on_notice == MaintenanceAction.IGNORE:
+    if not gang.notices or view.job.spec.maintenance.on_notice == MaintenanceAction.IGNORE:
         return None
     pods = [p for p in gang.current if p.name in gang.notices and p.spec.node_name and not p.finished]
     if not pods:
@@ -111,8 +111,9 @@ def _settled(view: JobView) -> bool:
 def _until_notice(view: JobView) -> float | None:
     """Seconds until the end of one of the job's nodes counts as announced."""
     ahead = max(notices.HORIZON, 2 * view.job.spec.maintenance.lead_seconds)
-    nodes = [node for pod in view.current if (node := view.snapshot.nodes.of(pod))]
-    left = [seconds for node in nodes if (seconds := notices.until_notice(node, view.now, ahead))]
+    nodes = (view.snapshot.nodes.of(pod) for pod in view.current)
+    mortal = (node for node in nodes if node and node.metadata.annotations.machine_end)
+    left = [seconds for node in mortal if (seconds := notices.until_notice(node, view.now, ahead))]
     return min(left, default=None)
 
 

@@ -79,7 +79,7 @@ def notice_of(node: Node, now: datetime, ahead: float = HORIZON) -> Notice | Non
         ahead: seconds before the end of a machine of limited life from which on that counts.
     """
     labels, name = node.metadata.labels, node.metadata.name
-    taints = {taint.key for taint in node.spec.taints}
+    taints = [taint.key for taint in node.spec.taints]
     if labels.get(ACTIVE) == "ONGOING" or TERMINATING in taints:
         return Notice(None, True, f"maintenance of node {name} is under way")
     if WINDOW in taints:
@@ -127,6 +127,8 @@ def stamp(time: datetime) -> str:
 
 
 def _end(node: Node) -> datetime | None:
+    if not node.metadata.annotations.machine_end:
+        return None
     try:
         end = datetime.fromisoformat(node.metadata.annotations.machine_end)
     except ValueError:

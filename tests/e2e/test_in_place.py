@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 
+from tests.docs import examples
 from tests.e2e.kube import Kube, Object, python, wait_for
 
 HOSTS = [0, 1, 2, 3]
@@ -71,7 +72,8 @@ def kill(kube: Kube, pod: str) -> None:
 def test_processes_start_again_in_the_pods_that_are_there(
     kube: Kube, record_property: Callable[[str, object], None]
 ) -> None:
-    kube.apply(python("stay", LIVE, failurePolicy=IN_PLACE))
+    example = examples()["Processes that start again in their pods"]
+    kube.apply(python("stay", LIVE, **example.spec))
     running(kube, "stay", 0)
     up_at(kube, "stay", 0)
     before = uids(kube, "stay")
@@ -98,14 +100,7 @@ def test_processes_start_again_in_the_pods_that_are_there(
     for host in HOSTS:
         kube.kubectl("exec", f"stay-0-{host}", "--container=main", "--", "touch", "/tmp/done")
     status = kube.finish("stay")
-    assert status["phase"] == "Succeeded", status
-    assert status["restarts"] | {"lastTime": ""} == {
-        "total": 3,
-        "counted": 2,
-        "byCause": {"UserError": 2, "PodDeleted": 1},
-        "sinceReady": 0,
-        "lastTime": "",
-    }
+    assert example.shown(status) == example.status
 
 
 def seconds_of(failure: Object) -> float:

@@ -112,9 +112,9 @@ def test_every_attempt_is_counted_once_and_put_down_to_its_first_failure(attempt
 
 @given(attempts=ATTEMPTS, most=st.integers(0, 2))
 def test_a_budget_ends_the_job_and_is_never_exceeded(attempts: list[Any], most: int) -> None:
-    gang = live({"maxRestarts": most, "coalesceSeconds": 0}, attempts)
+    # Echoes are left out: if one is seen first, and ends the job, its root may come too late.
+    gang = live({"maxRestarts": most, "coalesceSeconds": 0}, [(f[:1], *rest) for f, *rest in attempts])
     status = gang.world.job.status
     charged = sum(cause not in FREE for cause in gang.roots)
-    assert status.restarts.counted <= most
-    if charged <= most:
-        assert (status.phase, status.restarts.counted) == ("Running", charged)
+    phase = "Running" if charged <= most else "Failed"
+    assert (status.phase, status.restarts.counted) == (phase, min(charged, most))

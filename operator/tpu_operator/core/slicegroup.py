@@ -158,7 +158,7 @@ class Gang:
 
     def failures(self, now: datetime) -> list[Failure]:
         """All failures of this attempt that can be seen."""
-        seen = [failure for pod in self.current if (failure := self._failure(pod, now))]
+        seen = [self.explained(found, now) for pod in self.current if (found := self._failure(pod, now))]
         if not self.started:
             return seen
         gone = [failures.missing(m.name, m.slice_index, m.host, self.number, now) for m in self.absent]
@@ -168,14 +168,15 @@ class Gang:
         """Failures of an attempt for which something else than a plain deletion is to blame."""
         pods = [pod for pod in self.pods.values() if pod.attempt + self.in_place == attempt]
         found = [failure for pod in pods if (failure := self._failure(pod, now))]
-        return [failure for failure in found if failure.cause != Cause.POD_DELETED]
+        # Deletions are ours, also where maintenance is under way.
+        return [self.explained(failure, now) for failure in found if failure.cause != Cause.POD_DELETED]
 
     def _failure(self, pod: Pod, now: datetime) -> Failure | None:
         """What the pod says itself goes before what its node says, unless it was only taken away."""
         told = failures.failure_of(pod, now)
         fault = self.faults.get(pod.name)
         found = fault if fault and (told is None or told.cause == Cause.POD_DELETED) else told
-        return self.numbered(self.explained(found, now)) if found else None
+        return self.numbered(found) if found else None
 
     def explained(self, failure: Failure, now: datetime) -> Failure:
         """A failure, put down to maintenance where that is what has happened to its node."""

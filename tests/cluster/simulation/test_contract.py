@@ -126,7 +126,8 @@ async def a_status(c: Client) -> Facts:
 
 
 async def annotations_of_pods(c: Client) -> Facts:
-    pod = await c.create(PODS, "told", spec=pod_spec())
+    # Nobody else writes to it meanwhile.
+    pod = await c.create(PODS, "told", spec=pod_spec(schedulerName="nobody"))
 
     def told(text: str, uid: str = pod["metadata"]["uid"], name: str = "told") -> Awaitable[bytes]:
         metadata = {"uid": uid, "annotations": {"tpu-operator.dev/maintenance": text}}

@@ -232,6 +232,18 @@ class TestAttribution:
         the_world.step()
         assert restarts(the_world) == (0, {"Maintenance": 1})
 
+    def test_the_pods_that_are_taken_down_after_it_are_not_the_root(self) -> None:
+        the_world = world("a")
+        label(the_world, *node_pool("a"), labels=ONGOING)
+        the_world.keep_deleted = True
+        late = NOW + timedelta(seconds=0.5)
+        the_world.now = late
+        the_world.set_pod("train-0-2", "a-2", **terminated(1, report(at=late)))
+        the_world.settle()
+        found = the_world.job.status.last_failure
+        assert found is not None
+        assert (found.pod, found.exit_code) == ("train-0-2", 1)
+
     def test_a_node_that_goes_down_at_the_announced_time(self) -> None:
         the_world = world("a")
         announce(the_world)

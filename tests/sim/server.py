@@ -339,6 +339,8 @@ class Server:
             # All of it is one manager's: what is not named any more goes.
             new["status"] = body["status"]
         else:
+            if body["metadata"].get("uid", old.meta["uid"]) != old.meta["uid"]:
+                raise RefusalError(422, "Invalid", "metadata.uid: field is immutable")
             _check_preconditions(old, body["metadata"])
             for name in ("uid", "resourceVersion"):
                 body["metadata"].pop(name, None)

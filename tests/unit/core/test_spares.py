@@ -98,8 +98,11 @@ class TestWarm:
         (container,) = spare["spec"]["containers"]
         assert container["command"] == ["python3", "/tpu-operator/tpu-launch.pyz", "--spare"]
         assert container["image"] == "mine"
+        own = job(tpu=TPU)
+        bundled = PodFactory(own, gang_spec(own), SETTINGS).spare(2, 0, 0, "c")["spec"]["containers"][0]
+        assert bundled["command"] == ["tpu-launch", "--spare"]
         assert container["resources"]["limits"] == {"google.com/tpu": "4"}
-        assert "env" not in container
+        assert container["env"] == [{"name": "TPU_LAUNCH_PORT", "value": "8090"}]
         assert [c["name"] for c in spare["spec"]["initContainers"]] == ["tpu-launch"]
         assert [v["name"] for v in spare["spec"]["volumes"]] == ["tpu-operator"]
 

@@ -133,7 +133,7 @@ class PodFactory:
     def spare(self, slice_index: int, host: int, attempt: int, pool: str = "") -> Manifest:
         """The pod of one host of a spare slice: it holds the node, has the image there, and waits.
 
-        Nothing of the user's runs in it, and it has no place in a gang: no environment, volumes or sidecars.
+        Nothing of the user's runs in it, and it has no place in a gang: none of its variables or volumes.
         """
         pod = self._worker(slice_index, host, attempt, pool, "").manifest
         pod["metadata"]["labels"][names.LABEL_COMPONENT] = names.SPARE
@@ -148,7 +148,8 @@ class PodFactory:
             kept
             | {key: ours["containers"][0][key] for key in ("ports", "readinessProbe")}
             | {
-                "command": [*self._launch_command()[:-1], "--spare"],
+                "command": [*self._launch_command(), "--spare"],
+                "env": [{"name": "TPU_LAUNCH_PORT", "value": str(self.gang.launcher_port)}],
                 "resources": merge(main["resources"], {"limits": chips, "requests": chips}),
                 "volumeMounts": [mounts] if self._foreign_image() else [],
             }

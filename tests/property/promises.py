@@ -174,7 +174,7 @@ class Checked(World):
         charged = {**before.by_cause, found.cause: before.by_cause.get(found.cause, 0) + 1}
         assert after.by_cause == charged
         (gang,) = [gang for gang in view.gangs if gang.has_member(found.pod)]
-        self._check_scope(old, new, gang, found)
+        self._check_scope(old, new, view, found)
         assert found.attempt == gang.number, "what an old attempt does is over"
         self._check_root(gang.current, found)
         self._check_cause(found)
@@ -209,12 +209,15 @@ class Checked(World):
             pods = [pod for pod in gang.pods.values() if pod.attempt + gang.in_place == last.attempt]
             self._check_root(pods, last)
 
-    def _check_scope(self, old: TPUJobStatus, new: TPUJobStatus, gang: Gang, found: Failure) -> None:
+    def _check_scope(self, old: TPUJobStatus, new: TPUJobStatus, view: JobView, found: Failure) -> None:
         """A failure restarts its slice or all of them, as the policy has it; that of a head slice 0."""
         alone = self.job.spec.failure_policy.restart_scope == "Slice"
         expected = {found.slice or 0} if alone else {*range(self.job.spec.tpu.slices)}
-        before = {s.index: s.attempt for s in old.slices}
-        assert {s.index for s in new.slices if s.attempt != before.get(s.index, gang.number)} == expected
+        # Without a status, each gang's number is read off its pods.
+        before = {index: gang.number for gang in view.gangs for index in gang.slices}
+        before |= {s.index: s.attempt for s in old.slices}
+        began = {s.index for s in new.slices if s.index in before and s.attempt != before[s.index]}
+        assert began == expected
 
     def _check_cause(self, found: Failure) -> None:
         """Who was told to stop has not failed, and no node is lost that is well."""

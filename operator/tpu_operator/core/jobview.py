@@ -219,7 +219,7 @@ def _gang(
     known = [s.attempt - s.restarts_in_place for s in recorded] or [pod.attempt for pod in pods.values()]
     attempt = max(known, default=0)
     present = [pod for pod in pods.values() if pod.attempt == attempt]
-    in_place = max((s.restarts_in_place for s in recorded), default=inplace.restarts(present, now))
+    in_place = max(s.restarts_in_place for s in recorded) if recorded else inplace.restarts(present, now)
     # Slices that restarted one by one catch up when the scope becomes the job: nobody took their pods away.
     started = all(
         (s.state in SEEN_ON_NODES or s.in_place_since) and s.attempt - s.restarts_in_place == attempt

@@ -50,7 +50,8 @@ def _deadline(gang: Gang, limit: int | None) -> datetime | None:
         return None
     begun = [_begun(pod) for pod in gang.current]
     known = [time for time in begun if time is not None]
-    return max(known) + timedelta(seconds=limit) if len(known) == len(begun) else None
+    # A gang whose slices are done may have no pods any more.
+    return max(known) + timedelta(seconds=limit) if known and len(known) == len(begun) else None
 
 
 def _begun(pod: Pod) -> datetime | None:

@@ -150,6 +150,16 @@ def test_each_slice_has_a_clock_of_its_own_where_slices_restart_alone() -> None:
     assert [s.attempt for s in the_world.job.status.slices] == [0, 1]
 
 
+def test_a_slice_that_is_done_needs_no_pods_and_has_no_clock() -> None:
+    tpu = {"accelerator": "v5e", "topology": "4x4", "slices": 2}
+    the_world = up(world(tpu=tpu, failurePolicy={"restartScope": "Slice"}), "train-1-0")
+    for name in NAMES:
+        the_world.set_pod(name, phase="Succeeded")
+    the_world.settle().vanish(*NAMES)
+    after(the_world, LIMIT)
+    assert [s.attempt for s in the_world.job.status.slices] == [0, 1]
+
+
 def test_not_while_suspended() -> None:
     the_world = up(world(), "train-0-2")
     the_world.patch_spec(suspend=True)

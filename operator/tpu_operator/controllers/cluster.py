@@ -7,9 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from tpu_operator.controllers.kueue import KueueState
-from tpu_operator.core import names
 from tpu_operator.core.nodes import Nodes
-from tpu_operator.core.placement import Pools, Tenant
+from tpu_operator.core.placement import Pools, claims
 from tpu_operator.core.snapshot import Node
 from tpu_operator.engine.informer import Informer
 from tpu_operator.engine.resources import NODES
@@ -58,21 +57,8 @@ class ClusterState:
         return Nodes(self.nodes.of(EVERY), self.nodes.seen, self._node_lost_after, heard)
 
     def claim(self, job: Key, creates: Iterable[Manifest], reserved: Mapping[str, str] = EMPTY) -> None:
-        """Hold node pools for the pods that a job is about to get, until it is decided about again.
-
-        Args:
-            job: the job.
-            creates: what is made now.
-            reserved: pools that it gets later, with the IDs of the slices.
-        """
-        job_name = "/".join(job)
-        claims = {pool: Tenant(slice_id, job_name) for pool, slice_id in reserved.items()}
-        for manifest in creates:
-            pool = manifest.get("spec", {}).get("nodeSelector", {}).get(names.NODE_POOL)
-            slice_id = manifest["metadata"]["labels"].get(names.LABEL_SLICE_ID)
-            if pool and slice_id:
-                claims[pool] = Tenant(slice_id, job_name)
-        self.pools.claim(job, claims)
+        """Hold node pools for the pods that a job is about to get, until it is decided about again."""
+        self.pools.claim(job, claims("/".join(job), creates, reserved))
 
     def _on_node(self, key: Key, old: Node | None, new: Node | None) -> None:
         if old and new and _digest(old) == _digest(new):

@@ -17,6 +17,7 @@ from tpu_operator.core import (
     capacity,
     failures,
     gangscheduling,
+    homes,
     inplace,
     maintenance,
     pending,
@@ -71,9 +72,17 @@ def plan(snapshot: JobSnapshot, now: datetime, settings: PodSettings) -> Plan:
         or _deadline(view, draft)
         or _suspend(view, draft)
         or _queue(view, draft, settings)
-        or _failure(view, draft, settings)
-        or _converge(view, draft, settings)
+        or _run(view, draft, settings)
     )
+
+
+def _run(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
+    """What to do about a job that is to run; the homes of slices without pods are kept for them."""
+    plan = _failure(view, draft, settings) or _converge(view, draft, settings)
+    if not (held := homes.held(view)):
+        return plan
+    reserved = homes.reserved(view, queueing.factory(view, settings), held)
+    return replace(plan, reserved={**reserved, **plan.reserved})
 
 
 def _finished(view: JobView) -> Plan:
@@ -291,7 +300,7 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     draft.requeue(wait or None)
     groups = gangscheduling.leftovers(view, factory)
     grouping = gangscheduling.unserved(view) or gangscheduling.in_the_way(view, groups)
-    held = view.surplus or view.strangers or wait or grouping or spares.vacating(view)
+    held = view.surplus or view.strangers or wait or grouping or homes.vacating(view)
     gangs = () if held else [gang for gang in view.gangs if not gang.stale]
     missing = missing_pods(view, factory, gangs)
     short = view.snapshot.quotas.shortage(missing.pods)
@@ -303,8 +312,7 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
         creates += spares.creates(view, draft, factory)
     applies += maintenance.tell(view)
     gone = (*deletes(view.leaving, view.losses), *gangscheduling.deletes(groups), *queueing.left_over(view))
-    plan = draft.plan(applies=applies, deletes=gone, creates=creates, patches=queueing.report(view))
-    return replace(plan, reserved=spares.reserved(view))
+    return draft.plan(applies=applies, deletes=gone, creates=creates, patches=queueing.report(view))
 
 
 def _renew(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:
@@ -356,7 +364,7 @@ def _hold(view: JobView, factory: PodFactory) -> pending.Hold | None:
         pending.refused("" if spares.only_these_lack(view) else view.snapshot.refusal)
         or gangscheduling.unserved(view)
         or pending.foreign_pods(view.strangers)
-        or pending.waiting_for_old([*view.stale, *spares.vacating(view)], view.now)
+        or pending.waiting_for_old([*view.stale, *homes.vacating(view)], view.now)
         or pending.not_started(current)
         or capacity.unschedulable(current, view.snapshot, factory.demand)
         or pending.gated(current)

@@ -116,6 +116,10 @@ class Draft:
             Event(False, "SpareUsed", f"slice {index} takes the place{where} of spare slice {spare}")
         )
 
+    def assign(self, homes: Mapping[int, str]) -> None:
+        """Give slices node pools, which their next attempt goes to."""
+        self._homes |= homes
+
     def replace_spare(self, spare: int, failure: Failure | None) -> None:
         """Give up the attempt of a spare that is of no use as it is."""
         self._bumped[spare] = SliceState.PENDING

@@ -91,6 +91,11 @@ class JobView:
         return {names.LABEL_JOB: self.job.metadata.name}
 
     @property
+    def ahead(self) -> float:
+        """Seconds before the end of a machine of limited life from which on it counts as announced."""
+        return notices.horizon(self.job.spec.maintenance.lead_seconds)
+
+    @property
     def ended(self) -> datetime | None:
         """When the job finished, None while it has not."""
         final = {ConditionType.SUCCEEDED, ConditionType.FAILED}
@@ -261,8 +266,7 @@ def _notice(snapshot: JobSnapshot, pod: Pod, now: datetime) -> Notice | None:
     node = snapshot.nodes.of(pod)
     if node is None:
         return notices.remembered(pod)
-    ahead = max(notices.HORIZON, 2 * snapshot.job.spec.maintenance.lead_seconds)
-    return notices.notice_of(node, now, ahead)
+    return notices.notice_of(node, now, notices.horizon(snapshot.job.spec.maintenance.lead_seconds))
 
 
 def _misplaced(snapshot: JobSnapshot, pods: Iterable[Pod], attempt: int, now: datetime) -> dict[str, Failure]:

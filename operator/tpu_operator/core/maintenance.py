@@ -6,18 +6,19 @@ pods were told off their annotations: an operator that starts anew goes on where
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from tpu_operator.api import Cause, ConditionType, MaintenanceAction, RuleAction
-from tpu_operator.core import failures, names, notices, placement, restart, spares
+from tpu_operator.core import failures, homes, names, notices, restart, spares
 from tpu_operator.core.notices import Notice, Told
 from tpu_operator.core.numbers import whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tpu_operator.api import Failure
     from tpu_operator.core.jobstatus import Draft
@@ -77,13 +78,17 @@ def move(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:
     """Restart a gang elsewhere, once it is time for that and there is room."""
     for gang in view.gangs:
         affected = _affected(view, gang)
-        if affected is None or gang.absent or not (failure := _reason_to_move(view, gang, affected)):
+        first = _first(gang, affected.pods) if affected and not gang.absent else None
+        if not (affected and first and (failure := _reason_to_move(view, gang, factory, first))):
             continue
-        left = (_move_time(view, affected.notice) - view.now).total_seconds()
+        left = (_move_time(view, gang.notices[first.name]) - view.now).total_seconds()
         if left > 0:
             draft.requeue(left)
-        elif _has_room(view, gang, factory, affected):
-            return draft.restart(gang, failure)
+        elif (pools := _room(view, gang, factory, _due(view, gang, affected))) is not None:
+            # The pools are the slices' from now on, or two jobs could move for the sake of the same one.
+            draft.assign(pools)
+            held = {pool: homes.slice_id(view, index) for index, pool in pools.items()}
+            return replace(draft.restart(gang, failure), reserved=held)
         else:
             draft.requeue(LOOK_AGAIN)
     return None
@@ -110,10 +115,9 @@ def _settled(view: JobView) -> bool:
 
 def _until_notice(view: JobView) -> float | None:
     """Seconds until the end of one of the job's nodes counts as announced."""
-    ahead = max(notices.HORIZON, 2 * view.job.spec.maintenance.lead_seconds)
     nodes = (view.snapshot.nodes.of(pod) for pod in view.current)
     mortal = (node for node in nodes if node and node.metadata.annotations.machine_end)
-    left = [seconds for node in mortal if (seconds := notices.until_notice(node, view.now, ahead))]
+    left = [seconds for node in mortal if (seconds := notices.until_notice(node, view.now, view.ahead))]
     return min(left, default=None)
 
 
@@ -145,31 +149,57 @@ def _told(view: JobView, notice: Notice) -> Told:
 # Where.
 
 
-def _has_room(view: JobView, gang: Gang, factory: PodFactory, affected: Affected) -> bool:
-    """Whether there are other nodes for the pods of a gang that have to move."""
-    pools, demand, more = view.snapshot.pools, factory.demand, len(spares.usable(view, factory))
-    if factory.chooses_pools:
-        homes = {s.index: s.node_pool for s in view.status.slices}
-        uid = view.job.metadata.uid
-        wanted = {names.slice_id(uid, index): homes.get(index) for index in gang.slices}
-        shunned = placement.shunned(pools, view.now)
-        found = placement.choose(pools, demand, wanted, shunned, strict=True)
-        return len(wanted) <= len(found) + more
-    moving = {whole(pod.metadata.labels.get(names.LABEL_SLICE)) for pod in affected.pods} - {None}
-    return len(moving) <= spares.free_nodes(view, factory) // demand.hosts + more
+def _due(view: JobView, gang: Gang, affected: Affected) -> set[int]:
+    """Slices for which it is time to move; others stay where they are for now, even with a notice."""
+    due = [pod for pod in affected.pods if _move_time(view, gang.notices[pod.name]) <= view.now]
+    slices = {whole(pod.metadata.labels.get(names.LABEL_SLICE)) for pod in due}
+    return {index for index in slices if index is not None}
 
 
-def _reason_to_move(view: JobView, gang: Gang, affected: Affected) -> Failure | None:
+def _room(view: JobView, gang: Gang, factory: PodFactory, due: set[int]) -> Mapping[int, str] | None:
+    """Node pools for the slices of a gang of which some have to move; None if there is no room for these.
+
+    Spares make up for pools that are lacking. Where the scheduler chooses nodes there is nothing to name.
+    """
+    more = len(spares.usable(view, factory))
+    if not factory.chooses_pools:
+        free = spares.free_nodes(view, factory) // factory.demand.hosts
+        return {} if len(due) <= free + more else None
+    known, shunned = homes.recorded(view), homes.shunned(view)
+    stay = {known.get(index) for index in gang.slices if index not in due}
+    found = homes.choose(
+        view, factory, gang.slices, lambda pool: pool not in stay and shunned(pool), strict=True
+    )
+    return found if len(gang.slices) <= len(found) + more else None
+
+
+def _reason_to_move(view: JobView, gang: Gang, factory: PodFactory, pod: Pod) -> Failure | None:
     """The restart that a move is, as a failure; None if the job may not, or already did for this notice."""
-    workers = [pod for pod in affected.pods if names.LABEL_SLICE in pod.metadata.labels]
-    if not workers:
-        return None
-    text = f"{gang.notices[workers[0].name].text}: moved ahead of it"
-    found = gang.numbered(failures.outside(workers[0], Cause.MAINTENANCE, text, view.now))
-    policy, last = view.job.spec.failure_policy, view.status.last_failure
+    text = f"{gang.notices[pod.name].text}: moved ahead of it"
+    found = gang.numbered(failures.outside(pod, Cause.MAINTENANCE, text, view.now))
+    policy = view.job.spec.failure_policy
     allowed = restart.action_for(found, policy) in {RuleAction.RESTART, RuleAction.RESTART_UNCOUNTED}
-    moved = last is not None and (last.cause, last.message) == (found.cause, found.message)
-    return found if allowed and not moved and not restart.fatal(found, policy, view.status.restarts) else None
+    if not allowed or _moved(gang, factory, found) or restart.fatal(found, policy, view.status.restarts):
+        return None
+    return found
+
+
+def _first(gang: Gang, pods: Iterable[Pod]) -> Pod | None:
+    """The host with the notice that comes first; heads do not make a gang move."""
+    workers = [pod for pod in pods if names.LABEL_SLICE in pod.metadata.labels]
+    return min(workers, key=lambda pod: _order(gang.notices[pod.name]), default=None)
+
+
+def _moved(gang: Gang, factory: PodFactory, found: Failure) -> bool:
+    """Whether a gang has moved for this notice before, and is back: it would come back again.
+
+    An attempt that we have put there ourselves, since the pool it was to go to was lost in between, has not
+    moved yet.
+    """
+    last = gang.last
+    if last is None or (last.cause, last.message) != (found.cause, found.message):
+        return False
+    return not factory.chooses_pools or last.attempt != gang.number - 1
 
 
 # In words.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from tpu_operator.core import gangscheduling, names, placement
+from tpu_operator.core import gangscheduling, homes
 from tpu_operator.core.objects.template import problem
 
 if TYPE_CHECKING:
@@ -57,6 +56,8 @@ def missing_pods(view: JobView, factory: PodFactory, gangs: Sequence[Gang]) -> M
     overrides: set[str] = set()
     pools = _pools(view, factory, gangs)
     groups = gangscheduling.choose(view, factory, gangs, pools)
+    if any(m.slice_index is not None and not pools.get(m.slice_index) for gang in gangs for m in gang.absent):
+        factory = homes.away_from_maintenance(view, factory)
     for gang in gangs:
         for member in gang.absent:
             if member.slice_index is None or member.host is None:
@@ -80,17 +81,13 @@ def _pools(view: JobView, factory: PodFactory, gangs: Iterable[Gang]) -> Mapping
     if not factory.chooses_pools:
         return {}
     known: dict[int, str] = {}
-    wanted: dict[str, int] = {}
+    wanted: list[int] = []
     for gang in gangs:
         for index in {m.slice_index for m in gang.absent if m.slice_index is not None}:
             if pods := gang.by_slice[index]:
                 known[index] = pods[0].spec.node_selector.pool
             else:
-                wanted[names.slice_id(view.job.metadata.uid, index)] = index
+                wanted.append(index)
     if wanted and not view.restarting_for(LEFT_TO_SCHEDULER):
-        homes = {s.index: s.node_pool for s in view.status.slices}
-        slices = {slice_id: homes.get(index) for slice_id, index in sorted(wanted.items(), key=itemgetter(1))}
-        pools = view.snapshot.pools
-        chosen = placement.choose(pools, factory.demand, slices, placement.shunned(pools, view.now))
-        known |= {wanted[slice_id]: pool for slice_id, pool in chosen.items()}
+        known |= homes.choose(view, factory, wanted, homes.shunned(view))
     return known

@@ -92,6 +92,14 @@ def notice_of(node: Node, now: datetime, ahead: float = HORIZON) -> Notice | Non
     return None
 
 
+def horizon(lead_seconds: float) -> float:
+    """Seconds before its end from which on the end of a machine of limited life counts for a job.
+
+    A job that wants twice that time to save its state and to move has to know earlier than others.
+    """
+    return max(HORIZON, 2 * lead_seconds)
+
+
 def until_notice(node: Node, now: datetime, ahead: float) -> float | None:
     """Seconds until the end of a machine of limited life counts as announced, None if it does by now."""
     end = _end(node)

@@ -16,9 +16,10 @@ from tpu_operator.core import names
 from tpu_operator.core.notices import notice_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from tpu_operator.core.plan import Manifest
     from tpu_operator.core.snapshot import Node, Pod, Taint
 
 Key = tuple[str, str]
@@ -186,6 +187,7 @@ def choose(
     shunned: Callable[[str], bool] = lambda _: False,
     *,
     strict: bool = False,
+    kept: Container[str] = (),
 ) -> dict[str, str]:
     """A pool for each slice that there is one for.
 
@@ -195,6 +197,7 @@ def choose(
         slices: by slice ID, the pool that the slice was in last, where it stays if it can.
         shunned: whether to take a pool only where there is no other.
         strict: not even then.
+        kept: pools that are for others.
     """
     found: dict[str, str] = {}
     for last_resort in (False,) if strict else (False, True):
@@ -203,7 +206,8 @@ def choose(
                 _take_first(found, pools, [home], demand, slice_id)
         for slice_id in slices:
             if slice_id not in found:
-                among = (p for p in pools.of(demand.selector) if last_resort or not shunned(p))
+                usable = (p for p in pools.of(demand.selector) if p not in kept)
+                among = (p for p in usable if last_resort or not shunned(p))
                 _take_first(found, pools, among, demand, slice_id)
     return found
 
@@ -218,11 +222,27 @@ def _take_first(
         found[slice_id] = pool
 
 
-def shunned(pools: Pools, now: datetime) -> Callable[[str], bool]:
-    """Tells pools with maintenance ahead from others."""
+def claims(job: str, creates: Iterable[Manifest], reserved: Mapping[str, str]) -> dict[str, Tenant]:
+    """Node pools that a job holds beside those that its pods are in.
+
+    Args:
+        job: its namespace and name.
+        creates: pods that are made now.
+        reserved: pools that are kept for slices, with their IDs, unless these get pods now.
+    """
+    made: dict[str, str] = {}
+    for manifest in creates:
+        if slice_id := manifest["metadata"]["labels"].get(names.LABEL_SLICE_ID):
+            made[slice_id] = manifest.get("spec", {}).get("nodeSelector", {}).get(names.NODE_POOL, "")
+    kept = [(slice_id, pool) for pool, slice_id in reserved.items() if slice_id not in made]
+    return {pool: Tenant(slice_id, job) for slice_id, pool in [*kept, *made.items()] if pool}
+
+
+def shunned(pools: Pools, now: datetime, ahead: float) -> Callable[[str], bool]:
+    """Tells pools with maintenance ahead from others; `ahead` as for `notices.notice_of`."""
 
     def told(pool: str) -> bool:
-        return any(notice_of(node, now) for node in pools.nodes(pool))
+        return any(notice_of(node, now, ahead) for node in pools.nodes(pool))
 
     return told
 

@@ -87,7 +87,7 @@ class Plan:
             wait until there is no progress any more. Empty where it has to be written now.
         events: written once the status is.
         observations: counted once the status is written.
-        reserved: node pools that slices are about to get as soon as others have left them, with their IDs.
+        reserved: node pools that are kept for slices until their pods are made, with the slices' IDs.
         requeue_after: seconds until the decision changes by the passing of time alone.
     """
 

@@ -11,11 +11,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import Cause
-from tpu_operator.core import failures, names, pending, placement
+from tpu_operator.core import failures, homes, pending, placement
 from tpu_operator.core.notices import notice_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from tpu_operator.api import Failure
     from tpu_operator.core.jobstatus import Draft
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tpu_operator.core.objects.pods import PodFactory
     from tpu_operator.core.plan import Manifest, Plan
     from tpu_operator.core.slicegroup import Gang
-    from tpu_operator.core.snapshot import Pod
 
 LOOK_AGAIN: Final = 10.0
 """Seconds after which to look for room again: nobody tells a job that runs of pools that get free."""
@@ -32,7 +31,11 @@ LONGEST_PAUSE: Final = 300.0
 
 
 def give_up(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:
-    """End the attempts of spares that are taken over, or of no use as they are."""
+    """End the attempts of spares that are taken over, or of no use as they are.
+
+    One that was made from another template, or by another version of the operator, is of use: it holds its
+    node pool, and whatever takes it over is made anew.
+    """
     taken = _takeovers(view, factory)
     for gang in view.spares:
         (index,) = gang.slices
@@ -40,26 +43,7 @@ def give_up(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:
             draft.hand_over(index, taken[index], home(gang))
         elif failure := _failure(view, gang):
             draft.replace_spare(index, failure)
-        elif gang.outdated(factory.revision):
-            draft.replace_spare(index, None)
     return draft.plan() if draft.spares_changed else None
-
-
-def vacating(view: JobView) -> list[Pod]:
-    """Pods of spares that still are in pools which were given to slices without pods."""
-    homes = {s.node_pool for s in view.status.slices if s.index in _without_pods(view)}
-    return [pod for gang in view.spares for pod in gang.stale if _pool(view, pod) in homes]
-
-
-def reserved(view: JobView) -> Mapping[str, str]:
-    """Pools that slices have been given and whose spares still have to leave, with the slices' IDs."""
-    leaving = {_pool(view, pod) for pod in vacating(view)}
-    uid, bare = view.job.metadata.uid, _without_pods(view)
-    return {
-        s.node_pool: names.slice_id(uid, s.index)
-        for s in view.status.slices
-        if s.index in bare and s.node_pool in leaving
-    }
 
 
 def creates(view: JobView, draft: Draft, factory: PodFactory) -> tuple[Manifest, ...]:
@@ -72,6 +56,8 @@ def creates(view: JobView, draft: Draft, factory: PodFactory) -> tuple[Manifest,
     for gang in lacking:
         draft.requeue(_pause(view, gang) or None)
     pools = _pools(view, factory, due)
+    if not all(pools.values()):
+        factory = homes.away_from_maintenance(view, factory)
     for gang in due:
         (index,) = gang.slices
         if index in pools:
@@ -93,14 +79,13 @@ def only_these_lack(view: JobView) -> bool:
 
 def usable(view: JobView, factory: PodFactory) -> list[Gang]:
     """Spares that stand ready in a node pool that is well, and of which no maintenance is announced."""
-    fits, shunned = view.snapshot.pools.fits, placement.shunned(view.snapshot.pools, view.now)
-    uid = view.job.metadata.uid
+    fits, shunned = view.snapshot.pools.fits, homes.shunned(view)
     found = []
     for gang in view.spares:
         if not gang.scheduled or gang.stale or _failure(view, gang):
             continue
         if factory.chooses_pools:
-            pool, slice_id = home(gang), names.slice_id(uid, gang.slices[0])
+            pool, slice_id = home(gang), homes.slice_id(view, gang.slices[0])
             if not pool or shunned(pool) or not fits(pool, factory.demand, slice_id):
                 continue
         found.append(gang)
@@ -117,7 +102,7 @@ def has_room(view: JobView, factory: PodFactory) -> bool:
     if not factory.exclusive:
         return free_nodes(view, factory) >= factory.demand.hosts
     pools = view.snapshot.pools
-    shunned = placement.shunned(pools, view.now)
+    shunned = homes.shunned(view)
     return bool(placement.choose(pools, factory.demand, {"": None}, shunned, strict=True))
 
 
@@ -125,7 +110,9 @@ def free_nodes(view: JobView, factory: PodFactory) -> int:
     """Nodes of the kind that are free and of which no maintenance is announced."""
     pools, demand = view.snapshot.pools, factory.demand
     return sum(
-        demand.suits(node) and not pools.tenants_on(node.metadata.name) and notice_of(node, view.now) is None
+        demand.suits(node)
+        and not pools.tenants_on(node.metadata.name)
+        and notice_of(node, view.now, view.ahead) is None
         for pool in pools.of(demand.selector)
         for node in pools.nodes(pool)
     )
@@ -142,29 +129,19 @@ def _needy(view: JobView, factory: PodFactory) -> list[int]:
     """Slices that have lost their node pool, or for whose pods the scheduler finds no room."""
     by_slice = {index: pods for gang in view.gangs for index, pods in gang.by_slice.items()}
     waiting = {index for index, pods in by_slice.items() if any(map(pending.unscheduled, pods))}
-    leaving = {_pool(view, pod) for gang in view.spares for pod in gang.stale}
+    leaving = {homes.pool_of(view, pod) for gang in view.spares for pod in gang.stale}
     # Where there is room, or soon will be, the scheduler only has to look again.
     found = set() if leaving or (waiting and has_room(view, factory)) else waiting
     if factory.chooses_pools:
-        fits, shunned = view.snapshot.pools.fits, placement.shunned(view.snapshot.pools, view.now)
-        uid, bare = view.job.metadata.uid, _without_pods(view)
+        fits, shunned = view.snapshot.pools.fits, homes.shunned(view)
+        bare = homes.without_pods(view)
         found |= {
             s.index
             for s in view.status.slices
             if s.index in bare and s.node_pool and s.node_pool not in leaving
-            if shunned(s.node_pool) or not fits(s.node_pool, factory.demand, names.slice_id(uid, s.index))
+            if shunned(s.node_pool) or not fits(s.node_pool, factory.demand, homes.slice_id(view, s.index))
         }
     return sorted(found)
-
-
-def _without_pods(view: JobView) -> set[int]:
-    """Slices of which no pod of the present attempt is there."""
-    return {
-        index
-        for gang in view.gangs
-        for index, pods in gang.by_slice.items()
-        if not pods and index not in gang.done
-    }
 
 
 def _failure(view: JobView, gang: Gang) -> Failure | None:
@@ -200,14 +177,4 @@ def _pools(view: JobView, factory: PodFactory, due: Iterable[Gang]) -> dict[int,
         fixed = factory.exclusive or not wanted
         room = 0 if fixed else free_nodes(view, factory) // factory.demand.hosts
         return begun | dict.fromkeys(wanted[:room], "")
-    pools, uid = view.snapshot.pools, view.job.metadata.uid
-    by_id = {names.slice_id(uid, index): index for index in wanted}
-    shunned = placement.shunned(pools, view.now)
-    found = placement.choose(pools, factory.demand, dict.fromkeys(by_id), shunned, strict=True)
-    return begun | {by_id[slice_id]: pool for slice_id, pool in found.items()}
-
-
-def _pool(view: JobView, pod: Pod) -> str:
-    """The node pool that a pod is in, or is to be."""
-    node = view.snapshot.nodes.of(pod)
-    return node.pool if node else pod.spec.node_selector.pool
+    return begun | homes.choose(view, factory, wanted, homes.shunned(view), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.builders import NOW, RUNNING, SETTINGS, World, job, node, node_pool, report, terminated
+from tpu_operator.core import job as job_module
 from tpu_operator.core.jobview import gang_spec
 from tpu_operator.core.objects.pods import PodFactory
 from tpu_operator.core.snapshot import Pod
@@ -165,7 +167,8 @@ class TestTakeOver:
         the_world.vanish(*(name for name in the_world.pods if name[6] != "2"))
         the_world.settle()
         assert the_world.of(1) == []
-        assert the_world.plan().reserved == {spare: f"{the_world.job.metadata.uid}-1"}
+        uid = the_world.job.metadata.uid
+        assert the_world.plan().reserved == {"a": f"{uid}-0", spare: f"{uid}-1"}
         the_world.vanish()
         the_world.settle()
         assert {the_world.pods[name].spec.node_selector.pool for name in the_world.of(1)} == {spare}
@@ -250,12 +253,21 @@ class TestReplaced:
         assert the_world.live().states() == ["Running", "Running", "Spare"]
         assert [s.attempt for s in the_world.job.status.slices] == [0, 0, 1]
 
-    def test_a_change_of_the_template_renews_it(self) -> None:
-        the_world = world(*POOLS)
+    def test_a_change_of_the_template_waits_until_it_is_used(self) -> None:
+        the_world = world(*POOLS[:3])
+        before = the_world.pools()
         the_world.patch_spec(template={"metadata": {"labels": {"a": "b"}}})
         the_world.live()
-        assert [s.attempt for s in the_world.job.status.slices] == [0, 0, 1]
+        assert [s.attempt for s in the_world.job.status.slices] == [0, 0, 0]
         assert the_world.states() == ["Running", "Running", "Spare"]
+        the_world.lose(before[1])
+        assert the_world.live().pools()[1] == before[2]
+
+    def test_another_version_of_the_operator_leaves_it_alone(self) -> None:
+        the_world = world(*POOLS)
+        newer = replace(SETTINGS, runtime_image="example/runtime:2", launcher_image="example/operator:2")
+        plan = job_module.plan(the_world.snapshot(), the_world.now, newer)
+        assert (plan.status, plan.deletes, plan.creates) == (None, (), ())
 
 
 def test_a_job_without_spares_looks_for_nothing() -> None:

@@ -20,7 +20,7 @@ from tpu_operator.core.objects.preflight import preflight
 from tpu_operator.core.placement import Demand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tpu_operator.api import Capacity, TPUJob
     from tpu_operator.core.plan import Manifest
@@ -35,15 +35,6 @@ LAST_WORDS: Final = 5
 """Seconds of a pod's grace period in which the launcher kills what is left and writes its report."""
 STATE_DIR: Final = "/run/tpu-operator"
 """What the launcher remembers over restarts of its container."""
-AWAY_FROM_MAINTENANCE: Final = {
-    "preferredDuringSchedulingIgnoredDuringExecution": [
-        {
-            "weight": 100,
-            "preference": {"matchExpressions": [{"key": notices.SCHEDULED, "operator": "DoesNotExist"}]},
-        }
-    ]
-}
-"""What choosing a pool does, for pods that the scheduler finds a place for."""
 MAINTENANCE_FILE: Final = {
     "path": "maintenance",
     "fieldRef": {"fieldPath": f"metadata.annotations['{names.ANNOTATION_MAINTENANCE}']"},
@@ -80,6 +71,7 @@ class PodFactory:
         settings: the installation's choices.
         workers: what the admission by a queue adds to the hosts.
         heads: what it adds to the head.
+        avoided: nodes that pods without a node pool of our choice should not go to, where there are others.
     """
 
     job: TPUJob
@@ -87,6 +79,7 @@ class PodFactory:
     settings: PodSettings
     workers: Grant = field(default_factory=Grant)
     heads: Grant = field(default_factory=Grant)
+    avoided: Sequence[str] = ()
 
     def worker(self, slice_index: int, host: int, attempt: int, pool: str = "", group: str = "") -> BuiltPod:
         """The pod of one host.
@@ -253,7 +246,7 @@ class PodFactory:
         if scheduling.priority_class_name:
             spec["priorityClassName"] = scheduling.priority_class_name
         if not pool:
-            spec["affinity"] = {"nodeAffinity": AWAY_FROM_MAINTENANCE}
+            spec["affinity"] = {"nodeAffinity": _away_from_maintenance(self.avoided)}
         if self.exclusive and not pool:
             spec["affinity"] |= self._affinity(slice_index)
         if self._foreign_image():
@@ -424,6 +417,19 @@ class PodFactory:
         container["env"] = with_defaults(user, ours)
         container["resources"] = _matched(container["resources"])
         return set(overridden(user, ours))
+
+
+def _away_from_maintenance(nodes: Iterable[str]) -> Manifest:
+    """What choosing a pool does, for pods that the scheduler finds a place for.
+
+    Maintenance that is scheduled shows in a label of the nodes, which may get it later; of others it takes
+    their names. Kubernetes allows one name for each requirement.
+    """
+    preference: Manifest = {"matchExpressions": [{"key": notices.SCHEDULED, "operator": "DoesNotExist"}]}
+    if fields := [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]:
+        preference["matchFields"] = fields
+    preferred = [{"weight": 100, "preference": preference}]
+    return {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
 
 
 def _add_state(spec: Manifest) -> None:

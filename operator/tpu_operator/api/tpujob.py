@@ -332,7 +332,9 @@ class Scheduling(Model):
         "Auto does where the cluster serves PodGroups and no node pool is seen to be free for the slice.",
     )
     queue_name: ObjectName | None = Field(
-        default=None, description="Kueue LocalQueue that admits the job; default: no queue."
+        default=None,
+        description="Kueue LocalQueue that admits the job; default: no queue. "
+        "Cannot change once the job has started, unless its phase is Suspended.",
     )
     priority_class_name: ObjectName | None = Field(default=None, description="PriorityClass of the pods.")
     placement: Placement = Field(

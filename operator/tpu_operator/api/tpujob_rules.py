@@ -21,6 +21,7 @@ def job_rules() -> list[Rule]:
         _fixed_once_started("tpu"),
         _fixed_once_started("run"),
         _strategy_fixed_once_started(),
+        _queue_fixed_once_started(),
     ]
 
 
@@ -102,18 +103,29 @@ def _strategy_fixed_once_started() -> Rule:
     )
 
 
+def _queue_fixed_once_started() -> Rule:
+    """Quota is in use until pods are gone, and Kueue has to know of it."""
+    old, new = (_optional(f"{owner}.spec.scheduling", "queueName", "") for owner in ("oldSelf", "self"))
+    return rule(
+        f"!(has(oldSelf.status) && has(oldSelf.status.startTime)) || {old} == {new}",
+        "cannot change once the job has started: set spec.suspend to true and wait for phase Suspended, "
+        "or create a new job",
+        path=".spec.scheduling.queueName",
+        reason="FieldValueForbidden",
+    )
+
+
 def _strategy(spec: str) -> str:
-    return _policy(spec, "restartStrategy", "Recreate")
+    return _optional(f"{spec}.failurePolicy", "restartStrategy", "Recreate")
 
 
 def _scope(spec: str) -> str:
-    return _policy(spec, "restartScope", "Job")
+    return _optional(f"{spec}.failurePolicy", "restartScope", "Job")
 
 
-def _policy(spec: str, field: str, default: str) -> str:
-    """CEL: a field of the failure policy, or its default."""
-    policy = f"{spec}.failurePolicy"
-    return f"(has({policy}) && has({policy}.{field}) ? {policy}.{field} : '{default}')"
+def _optional(section: str, field: str, default: str) -> str:
+    """CEL: a field of a section that may be absent, or its default."""
+    return f"(has({section}) && has({section}.{field}) ? {section}.{field} : '{default}')"
 
 
 def _fixed_once_started(field: str) -> Rule:

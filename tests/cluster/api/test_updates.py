@@ -72,6 +72,18 @@ def test_how_it_restarts_is_fixed_once_started_and_with_whom_only_in_place(jobs:
     assert jobs.update("policy-in-place", in_place | {"failurePolicy.maxRestarts": 9}) == ""
 
 
+def test_the_queue_is_fixed_once_started(jobs: Jobs) -> None:
+    team = {"scheduling.queueName": "team"}
+    jobs.create(job(team, name="queued"))
+    assert jobs.update("queued", {"scheduling.queueName": "other"}) == ""
+    jobs.write_status("queued", STARTED)
+    message = jobs.update("queued", {})
+    assert "spec.scheduling.queueName: Forbidden: cannot change once the job has started" in message
+    assert jobs.update("queued", {"scheduling.queueName": "other", "scheduling.placement": "Shared"}) == ""
+    running(jobs, "unqueued")
+    assert "spec.scheduling.queueName: Forbidden" in jobs.update("unqueued", team)
+
+
 def test_tpu_and_run_may_change_before_the_start(jobs: Jobs) -> None:
     jobs.create(job(name="not-started"))
     assert jobs.update("not-started", {"tpu.topology": "4x8", "run.command": ["other"]}) == ""

@@ -139,7 +139,9 @@ class JobMachine(RuleBasedStateMachine):
             assert all(pod.finished for pod in ours)
             return
         if world.job.spec.suspend:
-            assert not ours
+            assert {pod.name for pod in ours} <= {
+                name for gang in view.gangs if gang.succeeded for name in gang.pods
+            }
             return
         if any(map(view.incident, view.gangs)) or world.refusal or view.strangers or view.surplus:
             return

@@ -381,7 +381,8 @@ def _problems_of_status(job: Stored) -> list[str]:
 
 
 def _problems_of_suspended(job: Stored, pods: list[Stored]) -> list[str]:
-    found = _problems_of_status(job) + [f"{pod.key[1]} is there while it is suspended" for pod in pods]
+    left = [pod for pod in pods if not finished(pod)]
+    found = _problems_of_status(job) + [f"{pod.key[1]} runs while it is suspended" for pod in left]
     phase = job.body.get("status", {}).get("phase")
     return found if phase == "Suspended" else [*found, f"is suspended, but {phase}"]
 

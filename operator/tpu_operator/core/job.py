@@ -114,19 +114,19 @@ def _deadline(view: JobView, draft: Draft) -> Plan | None:
 def _success(view: JobView, draft: Draft) -> Plan | None:
     if view.job.spec.success_policy == SuccessPolicy.LEADER:
         leader = view.leader
-        done = leader is not None and leader.succeeded
+        ended = leader if leader and (leader.succeeded or leader.failed) else None
+        done = ended is not None and any(gang.is_done(ended) for gang in view.gangs)
     else:
         done = all(gang.succeeded for gang in view.gangs)
     return draft.succeed() if done else None
 
 
 def _suspend(view: JobView, draft: Draft) -> Plan | None:
-    """Suspension gives the pods' attempt up, which makes leftovers of them all."""
+    """Suspension gives attempts up, which makes leftovers of all pods but those of gangs that are done."""
     if not view.job.spec.suspend:
         return None
-    active = [gang for gang in (*view.gangs, *view.spares) if gang.current]
-    draft.suspend(active)
-    if active:
+    draft.suspend(view.engaged)
+    if view.engaged:
         return draft.plan()
     return draft.plan(deletes=(*_all_but_service(view), *queueing.leave(view)))
 
@@ -141,9 +141,8 @@ def _queue(view: JobView, draft: Draft, settings: PodSettings) -> Plan | None:
     draft.requeue(pending.stuck_in(view.stale, view.now))
     draft.requeue(view.until_lost)
     stuck = pending.waiting_for_old(view.stale, view.now)
-    active = queueing.engaged(view)
-    draft.wait_in_queue(active, pending.refused(view.snapshot.refusal) or stuck or turn.hold, turn.why)
-    if active:
+    draft.wait_in_queue(view.engaged, pending.refused(view.snapshot.refusal) or stuck or turn.hold, turn.why)
+    if view.engaged:
         return draft.plan()
     gone = (*_all_but_service(view), *turn.deletes)
     return draft.plan(deletes=gone, creates=turn.creates, patches=turn.patches)
@@ -187,6 +186,7 @@ def _gang_failure(view: JobView, draft: Draft, gang: Gang, settings: PodSettings
     )
     if found is None:
         # A rule leaves the failure alone; but its container starts again, and so its gang does.
+        draft.hesitate()
         return draft.renew([gang], IGNORED, describe(told[0]), in_place=stays)
     return draft.restart(gang, found, in_place=stays)
 
@@ -332,13 +332,17 @@ def _renew(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:
 
 
 def _outdated(view: JobView, revision: str) -> list[Gang]:
-    """Gangs that cannot go on with the pods that they have.
+    """Gangs that cannot go on with what they have.
 
     Pods of two revisions do not make one attempt. And until it is on record that the job has started, all of
-    its spec may change, even while pods are made from it.
+    its spec may change, even while pods are made from it; slices that were done alone may now belong together
+    with others.
     """
     begun = view.status.start_time is not None
-    return [gang for gang in view.gangs if gang.outdated(revision) and (gang.absent or not begun)]
+    going_on = [gang for gang in view.gangs if not gang.succeeded]
+    if not begun:
+        return [gang for gang in going_on if gang.outdated(revision) or gang.done]
+    return [gang for gang in going_on if gang.outdated(revision) and gang.absent]
 
 
 def _service(view: JobView) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:

@@ -106,6 +106,10 @@ class Draft:
         self._await_attempt()
         return self.plan()
 
+    def hesitate(self) -> None:
+        """Let the attempt that follows wait as restarts do, though nothing is charged."""
+        self.restarts = restart.uncharged(self.restarts, self._view.now)
+
     def hand_over(self, spare: int, index: int, pool: str) -> None:
         """Give up a spare's attempt, and its node pool to another slice."""
         self._bumped[spare] = SliceState.PENDING
@@ -133,22 +137,15 @@ class Draft:
 
     def suspend(self, active: list[Gang]) -> None:
         """Stop, or stay stopped; pods of the gangs that are active become leftovers."""
-        self._bump(active, SliceState.SUSPENDED)
-        self._changes |= {"start_time": None}
+        self._stop(active, SliceState.SUSPENDED, BY_USER, "spec.suspend is true")
         self._final = SliceState.SUSPENDED
-        self.conditions.set(ConditionType.SUSPENDED, True, BY_USER, "spec.suspend is true")
         self.conditions.set(ConditionType.READY, False, "Suspended", "spec.suspend is true")
-        for kind in PASSING:
-            self.clear(kind, "Suspended")
 
     def wait_in_queue(self, active: list[Gang], hold: Hold, reason: str) -> None:
         """Stay without pods until the queue admits the job; the pods of active gangs become leftovers."""
-        self._bump(active, SliceState.PENDING)
         before = self.conditions.get(ConditionType.SUSPENDED)
-        if active:
-            self._changes |= {"start_time": None}
-            self.conditions.set(ConditionType.SUSPENDED, True, reason, hold.message)
-            self.clear(ConditionType.RESTARTING, reason)
+        if active or self._view.status.start_time is not None:
+            self._stop(active, SliceState.PENDING, reason, hold.message)
         elif before is not None and before.reason == BY_USER:
             self.clear(ConditionType.SUSPENDED, "Resumed")
         message = "the queue has not admitted the job"
@@ -210,6 +207,14 @@ class Draft:
             observations=tuple(self._observations),
             requeue_after=min(self._requeue, default=None),
         )
+
+    def _stop(self, active: list[Gang], state: SliceState, reason: str, message: str) -> None:
+        """Give the attempts of active gangs up, and let no time count that the job does not run."""
+        self._bump(active, state)
+        self._changes |= {"start_time": None}
+        self.conditions.set(ConditionType.SUSPENDED, True, reason, message)
+        for kind in PASSING:
+            self.clear(kind, reason)
 
     def _bump(self, gangs: Iterable[Gang], state: SliceState, *, in_place: bool = False) -> None:
         indexes = [index for gang in gangs for index in gang.slices]
@@ -322,12 +327,14 @@ class Draft:
             state = slice_state(gang, index, hosts, restarting=restarting)
         else:
             state = spare_state(gang)
+        # What is done alone stays so, however the others are stopped.
+        kept = self._final == SliceState.SUSPENDED and state == SliceState.SUCCEEDED
         return SliceStatus(
             index=index,
             attempt=gang.number,
             restarts_in_place=gang.in_place,
             in_place_since=None if self._final or not gang.in_place_under_way else gang.in_place_since,
-            state=self._final or state,
+            state=state if kept else self._final or state,
             ready=f"{ready}/{hosts}",
             node_pool=pending.node_pool(pods, self._view.snapshot.nodes.by_name) or home,
             last_failure=failure,

@@ -71,6 +71,12 @@ class JobView:
         return [*(pod for gang in gangs for pod in gang.pods.values()), *self.surplus]
 
     @property
+    def engaged(self) -> list[Gang]:
+        """Gangs that have something of their present attempt to lose: pods, or slices that are done alone."""
+        waiting = [gang for gang in self.spares if gang.current]
+        return [g for g in self.gangs if (g.current or g.done) and not g.succeeded] + waiting
+
+    @property
     def current(self) -> list[Pod]:
         """Pods of the present attempts."""
         return [pod for gang in self.gangs for pod in gang.current]

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tpu_operator.core.kueue import Grant, PodSetAssignment, Queues, Workload
     from tpu_operator.core.plan import Manifest, Patch
     from tpu_operator.core.settings import PodSettings
-    from tpu_operator.core.slicegroup import Gang
 
 HEAD: Final = "head"
 UNSERVED: Final = (
@@ -56,11 +55,14 @@ class Turn:
 def turn(view: JobView, settings: PodSettings) -> Turn:
     """Where the job stands in its queue."""
     queues, found = view.snapshot.queues, mine(view)
-    if engaged(view) and (queues is None or (found is not None and found.admitted)):
+    runs = bool(view.engaged) and (queues is None or (found is not None and found.admitted))
+    if runs and (queues is None or not any(gang.absent for gang in view.gangs)):
         return Turn()
     if queues is None:
         return _waits(UNSERVED)
     wanted = _workload(view, queues, settings)
+    if runs and (isinstance(wanted, Hold) or (found and not _outdated(view, found, wanted))):
+        return Turn()
     if isinstance(wanted, Hold):
         return Turn(wanted)
     if found is None:
@@ -71,9 +73,9 @@ def turn(view: JobView, settings: PodSettings) -> Turn:
 
 def _admitted(view: JobView, found: Workload, wanted: Manifest) -> Turn:
     """It may run as it was admitted; before pods of another spec are made, it queues for that."""
-    if _outdated(found, wanted):
+    if _outdated(view, found, wanted):
         text = "the spec has changed since the job was admitted; it asks for admission again"
-        return _waits(text, deletes=_deletes(found))
+        return _waits(text, deletes=leave(view))
     if missing := _unknown_flavors(view, found):
         return _waits(f"admitted with ResourceFlavor {missing}, which does not exist")
     if any(assignment.topology_assignment for assignment in _assignments(found)):
@@ -86,16 +88,13 @@ def _admitted(view: JobView, found: Workload, wanted: Manifest) -> Turn:
 
 def _refused(view: JobView, found: Workload, wanted: Manifest) -> Turn:
     taken = found.holds(kueue.EVICTED)
-    exchange: tuple[Delete, ...] = ()
+    outdated = _outdated(view, found, wanted)
     patches: tuple[Patch, ...] = ()
-    if not workloadstatus.running(view):
-        if _outdated(found, wanted):
-            exchange = _deletes(found)
-        elif found.reserved and taken:
-            patches = (workloadstatus.release(found, taken, view.now),)
+    if found.reserved and taken and not outdated and not workloadstatus.running(view):
+        patches = (workloadstatus.release(found, taken, view.now),)
     hold = Hold(BlockedReason.AWAITING_ADMISSION, _told(view, found)[:QUOTE])
     why = taken.reason if taken else NOT_ADMITTED if found.spec.active else "Deactivated"
-    return Turn(hold, why, deletes=exchange, patches=patches)
+    return Turn(hold, why, deletes=leave(view) if outdated else (), patches=patches)
 
 
 def _waits(text: str, **effects: Any) -> Turn:
@@ -123,12 +122,6 @@ def _told(view: JobView, found: Workload) -> str:
     return f"{queue} has not looked at the job yet: does Kueue run?"
 
 
-def engaged(view: JobView) -> list[Gang]:
-    """Gangs that have pods of their present attempt, and are not done."""
-    waiting = [gang for gang in view.spares if gang.current]
-    return [gang for gang in view.gangs if gang.current and not gang.succeeded] + waiting
-
-
 def mine(view: JobView) -> Workload | None:
     """The job's Workload."""
     queues = view.snapshot.queues
@@ -137,15 +130,16 @@ def mine(view: JobView) -> Workload | None:
 
 
 def leave(view: JobView) -> tuple[Delete, ...]:
-    """The deletion of the Workload of a job that wants no quota, once nothing of it runs any more."""
+    """The deletion of the Workload of a job that wants no quota, or another, once nothing of it runs."""
     found = mine(view)
     return _deletes(found) if found and not workloadstatus.running(view) else ()
 
 
 def left_over(view: JobView) -> tuple[Delete, ...]:
-    """The deletion of the Workload of a job that has left its queue."""
+    """The deletion of the Workload of a job that has left its queue, once what ran by its quota is gone."""
     found = mine(view)
-    return _deletes(found) if found and not view.job.spec.scheduling.queue_name else ()
+    left = found is not None and not view.job.spec.scheduling.queue_name
+    return _deletes(found) if found and left and all(pod.finished for pod in view.leaving) else ()
 
 
 def _deletes(found: Workload) -> tuple[Delete, ...]:
@@ -153,7 +147,10 @@ def _deletes(found: Workload) -> tuple[Delete, ...]:
     return () if found.going else (Delete("Workload", meta.namespace, meta.name, meta.uid),)
 
 
-def _outdated(found: Workload, wanted: Manifest) -> bool:
+def _outdated(view: JobView, found: Workload, wanted: Manifest) -> bool:
+    """Whether a Workload is about something else, or lacks quota that was given back and is needed again."""
+    if workloadstatus.reclaimed(found) > workloadstatus.reclaimable(view):
+        return True
     revision: str = wanted["metadata"]["labels"][names.LABEL_REVISION]
     return found.metadata.labels.get(names.LABEL_REVISION) != revision
 

@@ -58,8 +58,12 @@ def charge(used: Restarts, failure: Failure, policy: FailurePolicy, now: datetim
     counted = used.counted + int(counts(failure, policy))
     by_cause = used.by_cause | {failure.cause: used.by_cause.get(failure.cause, 0) + 1}
     update = {"total": used.total + 1, "counted": counted, "by_cause": by_cause}
-    update |= {"since_ready": used.since_ready + 1, "last_time": now}
-    return used.model_copy(update=update)
+    return uncharged(used.model_copy(update=update), now)
+
+
+def uncharged(used: Restarts, now: datetime) -> Restarts:
+    """The same restarts, after one more attempt that may have to wait."""
+    return used.model_copy(update={"since_ready": used.since_ready + 1, "last_time": now})
 
 
 def refund(used: Restarts, failure: Failure, policy: FailurePolicy) -> Restarts:

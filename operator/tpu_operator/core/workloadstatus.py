@@ -39,8 +39,8 @@ def progress(view: JobView, found: Workload) -> tuple[Patch, ...]:
     status: dict[str, Any] = {}
     if (condition := _pods_ready(view, found)) is not None:
         status["conditions"] = _with(found, view.now, condition)
-    done = _reclaimable(view)
-    if done > next((p.count for p in found.status.reclaimable_pods if p.name == WORKERS), 0):
+    done = reclaimable(view)
+    if done > reclaimed(found):
         status["reclaimablePods"] = [{"name": WORKERS, "count": done}]
     return (_patch(found, status),) if status else ()
 
@@ -60,7 +60,12 @@ def _pods_ready(view: JobView, found: Workload) -> Manifest | None:
     return _condition(kueue.PODS_READY, "True", reason, "all pods are ready or have succeeded")
 
 
-def _reclaimable(view: JobView) -> int:
+def reclaimed(found: Workload) -> int:
+    """Hosts for which quota was given back."""
+    return next((p.count for p in found.status.reclaimable_pods if p.name == WORKERS), 0)
+
+
+def reclaimable(view: JobView) -> int:
     """Hosts that will not be needed again: of slices that are done, unless they restart with the others."""
     if view.job.spec.failure_policy.restart_scope != RestartScope.SLICE:
         return 0

@@ -215,6 +215,18 @@ class TestPolicy:
         assert the_world.job.status.last_failure is None
         assert uids(the_world) == before
 
+    def test_new_pods_for_what_a_rule_ignores_are_not_made_again_and_again_at_once(self) -> None:
+        """A host that has ended well is not started again, so that all need new pods."""
+        the_world = world({"rules": [{"onExitCodes": [1], "action": "Ignore"}]})
+        for number in range(2):
+            assert {pod.attempt for pod in the_world.pods.values()} == {number}
+            the_world.set_pod("train-0-0", **terminated(0))
+            the_world.set_pod("train-0-2", **lives(said(number)))
+            the_world.settle()
+        assert the_world.pods == {}
+        assert the_world.plan().requeue_after == pytest.approx(2)
+        assert the_world.job.status.restarts.total == 0
+
 
 class TestManyFailures:
     def test_an_operator_that_was_away_counts_all_of_them(self) -> None:

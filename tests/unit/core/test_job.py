@@ -429,6 +429,22 @@ class TestEnd:
         assert the_world.job.status.phase == "Succeeded"
         assert set(the_world.pods) == {"train-0-0"}
 
+    @pytest.mark.parametrize(
+        "head", [None, {"spec": {"containers": [{"name": "driver", "image": "driver"}]}}]
+    )
+    def test_a_leader_whose_failure_is_ignored_is_done(self, head: dict[str, Any] | None) -> None:
+        rules = {"rules": [{"onExitCodes": [3], "action": "Ignore"}]}
+        headed = {"head": head} if head else {}
+        the_world = world(successPolicy="Leader", failurePolicy=rules, **headed).run()
+        leader = "train-head" if head else "train-0-0"
+        failed = terminated(3)
+        if head:
+            failed["containerStatuses"][0]["name"] = "driver"
+        the_world.set_pod(leader, **failed)
+        the_world.settle()
+        assert the_world.job.status.phase == "Succeeded"
+        assert the_world.job.status.restarts.total == 0
+
     def test_deadline(self) -> None:
         the_world = world(activeDeadlineSeconds=60).run()
         assert the_world.plan().requeue_after == pytest.approx(60)
@@ -477,6 +493,56 @@ class TestSuspend:
         assert the_world.plan().requeue_after == pytest.approx(60)
         the_world.now += timedelta(seconds=61)
         assert the_world.settle().condition("Failed") == "True/DeadlineExceeded"
+
+    def test_between_two_attempts(self) -> None:
+        the_world = world().run()
+        the_world.set_pod("train-0-1", **terminated(1, report()))
+        the_world.step()
+        the_world.pods.clear()
+        the_world.patch_spec(suspend=True)
+        status = the_world.settle().job.status
+        assert (status.phase, status.start_time) == ("Suspended", None)
+        assert the_world.condition("Restarting").startswith("False")
+
+    def test_slices_that_are_done_alone_stay_done(self) -> None:
+        the_world = world(
+            tpu={"accelerator": "v5e", "topology": "4x4", "slices": 2},
+            failurePolicy={"restartScope": "Slice"},
+        ).run()
+        for host in range(4):
+            the_world.set_pod(f"train-0-{host}", **terminated(0))
+        the_world.settle().patch_spec(suspend=True)
+        the_world.settle()
+        assert sorted(the_world.pods) == [f"train-0-{host}" for host in range(4)]
+        assert [s.state for s in the_world.job.status.slices] == ["Succeeded", "Suspended"]
+        the_world.vanish(*the_world.pods).patch_spec(suspend=False)
+        the_world.run()
+        assert {name: pod.attempt for name, pod in the_world.pods.items()} == {
+            f"train-1-{host}": 1 for host in range(4)
+        }
+        assert [s.state for s in the_world.job.status.slices] == ["Succeeded", "Running"]
+
+    def test_a_slice_that_is_done_alone_runs_again_with_others_that_it_now_restarts_with(self) -> None:
+        two = {"accelerator": "v5e", "topology": "4x4", "slices": 2}
+        the_world = world(tpu=two, failurePolicy={"restartScope": "Slice"}).run()
+        for host in range(4):
+            the_world.set_pod(f"train-0-{host}", **terminated(0))
+        the_world.settle().patch_spec(suspend=True)
+        the_world.settle().vanish(*the_world.pods).patch_spec(suspend=False, failurePolicy={})
+        the_world.run()
+        assert len(the_world.pods) == 8
+        assert len(attempts(the_world)) == 1
+
+    def test_slices_that_restart_with_the_others_run_again_with_them(self) -> None:
+        the_world = world(tpu={"accelerator": "v5e", "topology": "4x4", "slices": 2}).run()
+        for host in range(4):
+            the_world.set_pod(f"train-0-{host}", **terminated(0))
+        the_world.settle().patch_spec(suspend=True)
+        the_world.settle()
+        assert the_world.pods == {}
+        the_world.patch_spec(suspend=False)
+        the_world.settle()
+        assert len(the_world.pods) == 8
 
 
 class TestDurations:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.builders import RUNNING, World, job, terminated
+from tests import builders
+from tests.builders import NOW, RUNNING, SETTINGS, World, job, terminated
 from tests.queues import NAME, TEAM, V5E, Queue, priority
 from tpu_operator.core.kueue import Queues
 
 if TYPE_CHECKING:
     from tpu_operator.core.plan import Manifest
+
+
+MORE: Final = {"limits": {"memory": "1Gi"}}
 
 
 def created(queue: Queue) -> Manifest:
@@ -238,6 +244,23 @@ class TestEvicted:
         assert queue.world.condition("Suspended") == "True/Deactivated"
         assert "set it to true to queue the job again" in queue.pending
 
+    def test_between_two_attempts(self) -> None:
+        queue = Queue(activeDeadlineSeconds=60).run()
+        queue.world.set_pod("train-0-1", **terminated(1))
+        queue.world.step()
+        queue.world.pods.clear()
+        assert queue.world.job.status.phase == "Restarting"
+        queue.evict().world.settle()
+        status = queue.world.job.status
+        assert (status.phase, status.start_time) == ("Suspended", None)
+        assert queue.world.condition("Suspended") == "True/Preempted"
+        assert queue.world.condition("Restarting").startswith("False")
+        queue.world.now += timedelta(seconds=61)
+        queue.run()
+        assert queue.world.job.status.phase == "Running"
+        assert queue.world.job.status.start_time == NOW + timedelta(seconds=61)
+        assert [s.attempt for s in queue.world.job.status.slices] == [1]
+
     def test_done_slices_stay_done(self) -> None:
         queue = Queue(tpu=V5E | {"slices": 2}, failurePolicy={"restartScope": "Slice"}).run()
         for host in range(4):
@@ -294,7 +317,84 @@ class TestLeaving:
         queue.world.set_pod("train-0-1", **terminated(1))
         queue.world.settle()
         assert queue.workload.metadata.uid != before
-        assert queue.world.job.status.phase == "Restarting"
+        assert queue.world.job.status.phase == "Suspended"
+        assert queue.world.condition("Suspended") == "True/NotAdmitted"
         assert queue.world.pods == {}
         queue.run()
         assert queue.world.job.status.phase == "Running"
+
+    def test_another_demand_waits_until_nothing_runs_by_the_old_one(self) -> None:
+        queue = Queue().run()
+        queue.world.keep_deleted = True
+        before = queue.workload.metadata.uid
+        queue.world.patch_spec(template={"spec": {"containers": [{"name": "main", "resources": MORE}]}})
+        queue.world.set_pod("train-0-1", **terminated(1))
+        queue.world.settle()
+        assert queue.workload.metadata.uid == before
+        queue.world.vanish().settle()
+        assert queue.workload.metadata.uid != before
+
+    @pytest.mark.parametrize(
+        ("setting", "image"), [("runtime_image", "new/runtime:2"), ("launcher_image", "new/operator:2")]
+    )
+    def test_a_new_operator_costs_no_admission(
+        self, monkeypatch: pytest.MonkeyPatch, setting: str, image: str
+    ) -> None:
+        changed: Any = {setting: image}
+        run = {"command": ["x"]} | ({"image": "users/own:1"} if setting == "launcher_image" else {})
+        queue = Queue(run=run).run()
+        before = queue.workload.metadata.uid
+        monkeypatch.setattr(builders, "SETTINGS", replace(SETTINGS, **changed))
+        queue.world.set_pod("train-0-1", **terminated(1))
+        queue.world.settle().all_pods(**RUNNING).settle()
+        assert queue.workload.metadata.uid == before
+        assert {pod.attempt for pod in queue.world.pods.values()} == {1}
+        assert queue.world.job.status.phase == "Running"
+
+    def test_a_slice_alone_does_not_get_more_than_the_job_was_admitted_with(self) -> None:
+        queue = Queue(tpu=V5E | {"slices": 2}, failurePolicy={"restartScope": "Slice"}).run()
+        before = queue.workload.metadata.uid
+        queue.world.patch_spec(template={"spec": {"containers": [{"name": "main", "resources": MORE}]}})
+        queue.world.settle()
+        assert len(queue.world.pods) == 8
+        queue.world.set_pod("train-1-1", **terminated(1))
+        queue.world.settle()
+        assert queue.world.pods == {}
+        assert queue.world.condition("Suspended") == "True/NotAdmitted"
+        assert queue.workload.metadata.uid != before
+        queue.run()
+        assert queue.world.job.status.phase == "Running"
+
+    def test_a_template_that_is_wrong_stops_no_slice_that_runs(self) -> None:
+        queue = Queue(tpu=V5E | {"slices": 2}, failurePolicy={"restartScope": "Slice"}).run()
+        queue.world.patch_spec(template={"spec": {"restartPolicy": "Always"}})
+        queue.world.set_pod("train-1-1", **terminated(1))
+        queue.world.settle()
+        assert sorted(queue.world.pods) == [f"train-0-{host}" for host in range(4)]
+        assert queue.pending.startswith("EnvironmentConflict")
+
+    def test_quota_of_a_done_slice_that_is_to_run_again_is_asked_for_again(self) -> None:
+        queue = Queue(tpu=V5E | {"slices": 2}, failurePolicy={"restartScope": "Slice"}).run()
+        for host in range(4):
+            queue.world.set_pod(f"train-1-{host}", **terminated(0))
+        queue.world.settle()
+        before = queue.workload.metadata.uid
+        queue.world.patch_spec(failurePolicy={"restartScope": "Job"})
+        queue.world.set_pod("train-0-1", **terminated(1))
+        queue.world.settle()
+        assert queue.workload.metadata.uid != before
+        assert queue.workload.status.reclaimable_pods == []
+        queue.run()
+        assert queue.world.job.status.phase == "Running"
+        assert len(queue.world.pods) == 8
+
+    def test_pods_go_before_the_workload_of_a_job_that_leaves_its_queue(self) -> None:
+        queue = Queue().run()
+        queue.world.keep_deleted = True
+        queue.evict().world.settle()
+        queue.world.patch_spec(scheduling={})
+        queue.world.settle()
+        assert NAME in queue.world.workloads
+        queue.world.vanish().settle()
+        assert queue.world.workloads == {}
+        assert len(queue.world.pods) == 4

@@ -24,6 +24,8 @@ POD_FIELDS: Final = (
     "restartPolicy",
 )
 """What of a pod decides which quota it needs."""
+DECISIVE: Final = ("nodeSelector", "affinity", "tolerations", "runtimeClassName", "overhead")
+"""What of it, beside the resources, another admission is needed for; the priority is apart from the pods."""
 MUST: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 CONTAINER_FIELDS: Final = ("name", "image", "resources", "restartPolicy")
 
@@ -83,9 +85,13 @@ def workload(
     pod_sets: Iterable[Manifest],
     priority: Priority,
 ) -> Manifest:
-    """The Workload of a job; its label `revision` tells one of another spec."""
-    spec = {"queueName": queue, "podSets": list(pod_sets), **priority.wire()}
-    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:10]
+    """The Workload of a job; its label `revision` tells one of another demand.
+
+    Images are no part of that: those of a new operator cost no job its admission.
+    """
+    spec: dict[str, Any] = {"queueName": queue, "podSets": list(pod_sets), **priority.wire()}
+    asked = {**spec, "podSets": [_decisive(pods) for pods in spec["podSets"]]}
+    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:10]
     labels = {**metadata["labels"], names.LABEL_REVISION: digest, kueue.LABEL_UID: owner["uid"]}
     return {
         "apiVersion": kueue.API_VERSION,
@@ -93,3 +99,15 @@ def workload(
         "metadata": {**metadata, "labels": labels, "ownerReferences": [dict(owner)]},
         "spec": spec,
     }
+
+
+def _decisive(pods: Manifest) -> list[Any]:
+    """What of a set of pods decides about quota and flavors."""
+    spec = pods["template"]["spec"]
+    asked = [
+        [kind, container["resources"], container.get("restartPolicy")]
+        for kind in ("containers", "initContainers")
+        for container in spec[kind]
+        if container.get("resources")
+    ]
+    return [pods["name"], pods["count"], {key: spec.get(key) for key in DECISIVE}, asked]

@@ -85,8 +85,7 @@ def move(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:
         if left > 0:
             draft.requeue(left)
         elif (pools := _room(view, gang, factory, _due(view, gang, affected))) is not None:
-            # The pools are the slices' from now on, or two jobs could move for the sake of the same one.
-            draft.assign(pools)
+            _take(view, draft, gang, factory, pools)
             held = {pool: homes.slice_id(view, index) for index, pool in pools.items()}
             return replace(draft.restart(gang, failure), reserved=held)
         else:
@@ -171,6 +170,19 @@ def _room(view: JobView, gang: Gang, factory: PodFactory, due: set[int]) -> Mapp
         view, factory, gang.slices, lambda pool: pool not in stay and shunned(pool), strict=True
     )
     return found if len(gang.slices) <= len(found) + more else None
+
+
+def _take(view: JobView, draft: Draft, gang: Gang, factory: PodFactory, pools: Mapping[int, str]) -> None:
+    """Make the pools, and those of spares for slices that lack one, the homes of the slices.
+
+    They are theirs from now on, or two jobs could move for the sake of the same one, and slices that can wait
+    could get what those that have to go need.
+    """
+    draft.assign(pools)
+    if factory.chooses_pools:
+        lacking = [index for index in gang.slices if index not in pools]
+        for index, spare in zip(lacking, spares.usable(view, factory), strict=False):
+            draft.hand_over(spare.slices[0], index, spares.home(spare))
 
 
 def _reason_to_move(view: JobView, gang: Gang, factory: PodFactory, pod: Pod) -> Failure | None:

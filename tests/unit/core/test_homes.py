@@ -224,6 +224,18 @@ class TestMaintenance:
         assert (last.pod, one.causes()) == ("train-0-0", (1, 0, {"Maintenance": 1}))
         assert "a-0" in str(last.message)
 
+    def test_a_spare_is_for_the_slice_that_has_to_go(self) -> None:
+        one = shared("train", "a", "b", "c", tpu=TWO | {"spareSlices": 1})
+        one.live()
+        for pool, left in (("a", timedelta(days=7)), ("b", timedelta(minutes=15))):
+            one.nodes |= node_pool(pool, labels={SCHEDULED: str(int((NOW + left).timestamp()))})
+        one.settle()
+        one.now = NOW + timedelta(minutes=10)
+        one.step()
+        assert one.pools() == {0: "a", 1: "c", 2: ""}
+        assert one.live().pools() == {0: "a", 1: "c", 2: ""}
+        assert (one.causes(), one.events.count("SpareUsed")) == ((1, 0, {"Maintenance": 1}), 1)
+
     def test_every_decision_looks_as_far_ahead_as_the_job_does(self) -> None:
         spec: dict[str, Any] = {"maintenance": {"leadSeconds": 7200}, "tpu": TWO | {"slices": 1}}
         one = shared("train", "a", "b", **spec)

@@ -41,6 +41,7 @@ LATE_AFTER: Final = timedelta(seconds=60)
 """How long scheduler and kubelet may take to begin with a pod before somebody is told."""
 PATIENCE: Final = timedelta(seconds=15)
 """How long the scheduler may look for room in the node pool that was chosen for a pod."""
+GATED: Final = "SchedulingGated"
 QUOTE: Final = 1024
 """Characters of what others say that are passed on: some registries answer with whole web pages."""
 
@@ -112,7 +113,7 @@ def not_started(pods: Iterable[Pod]) -> Hold | None:
 
 def gated(pods: Iterable[Pod]) -> Hold | None:
     """Pods that the scheduler may not look at yet."""
-    found = [pod.name for pod in pods if _scheduling(pod) == "SchedulingGated"]
+    found = [pod.name for pod in pods if _scheduling(pod) == GATED]
     if not found:
         return None
     wait = counted(len(found), "pod waits", "pods wait")
@@ -177,9 +178,9 @@ def _patience(pods: Iterable[Pod], now: datetime) -> Iterable[float]:
 
 
 def unscheduled(pod: Pod) -> PodCondition | None:
-    """What the scheduler says of a pod that it finds no node for."""
+    """What the scheduler says of a pod that it finds no node for, be it for an error of its own."""
     condition = pod.condition("PodScheduled")
-    if condition is None or (condition.status, condition.reason) != ("False", "Unschedulable"):
+    if condition is None or condition.status != "False" or condition.reason == GATED:
         return None
     return condition
 

@@ -241,3 +241,11 @@ def test_how_long_it_has_waited_is_for_one_reason() -> None:
     assert first is not None
     assert second is not None
     assert (first.since, second.since) == (NOW, NOW + timedelta(minutes=1))
+
+
+@pytest.mark.parametrize(("reason", "told"), [("SchedulerError", True), ("SchedulingGated", False)])
+def test_an_error_of_the_scheduler_itself_is_passed_on(reason: str, told: bool) -> None:
+    condition = UNSCHEDULABLE["conditions"][0] | {"reason": reason, "message": "plugin: not found"}
+    found = pending.unscheduled(pod(conditions=[condition]))
+    assert bool(found) is told
+    assert found is None or found.message == "plugin: not found"

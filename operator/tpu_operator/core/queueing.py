@@ -42,7 +42,7 @@ class Turn:
         why: the same in one word, for a job that ran.
         creates: its Workload, where there is none.
         deletes: its Workload, where it is about something else.
-        patches: its Workload's status, to give back quota that nobody uses any more.
+        patches: its Workload's status, to give back quota that nobody uses any more, or needs.
     """
 
     hold: Hold | None = None
@@ -88,13 +88,17 @@ def _admitted(view: JobView, found: Workload, wanted: Manifest) -> Turn:
 
 def _refused(view: JobView, found: Workload, wanted: Manifest) -> Turn:
     taken = found.holds(kueue.EVICTED)
-    outdated = _outdated(view, found, wanted)
+    deletes: tuple[Delete, ...] = ()
     patches: tuple[Patch, ...] = ()
-    if found.reserved and taken and not outdated and not workloadstatus.running(view):
+    if _outdated(view, found, wanted):
+        deletes = leave(view)
+    elif found.reserved and taken and not workloadstatus.running(view):
         patches = (workloadstatus.release(found, taken, view.now),)
+    else:
+        patches = workloadstatus.waiting(view, found)
     hold = Hold(BlockedReason.AWAITING_ADMISSION, _told(view, found)[:QUOTE])
     why = taken.reason if taken else NOT_ADMITTED if found.spec.active else "Deactivated"
-    return Turn(hold, why, deletes=leave(view) if outdated else (), patches=patches)
+    return Turn(hold, why, deletes=deletes, patches=patches)
 
 
 def _waits(text: str, **effects: Any) -> Turn:

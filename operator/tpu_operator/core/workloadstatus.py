@@ -36,13 +36,21 @@ def running(view: JobView) -> bool:
 
 def progress(view: JobView, found: Workload) -> tuple[Patch, ...]:
     """How far an admitted job is: whether its pods are ready, and which of them are done for good."""
-    status: dict[str, Any] = {}
+    status = _given_back(view, found)
     if (condition := _pods_ready(view, found)) is not None:
         status["conditions"] = _with(found, view.now, condition)
-    done = reclaimable(view)
-    if done > reclaimed(found):
-        status["reclaimablePods"] = [{"name": WORKERS, "count": done}]
     return (_patch(found, status),) if status else ()
+
+
+def waiting(view: JobView, found: Workload) -> tuple[Patch, ...]:
+    """What a job that waits does not need, since it is done already."""
+    status = _given_back(view, found)
+    return (_patch(found, status),) if status else ()
+
+
+def _given_back(view: JobView, found: Workload) -> dict[str, Any]:
+    done = reclaimable(view)
+    return {"reclaimablePods": [{"name": WORKERS, "count": done}]} if done > reclaimed(found) else {}
 
 
 def _pods_ready(view: JobView, found: Workload) -> Manifest | None:

@@ -276,6 +276,20 @@ class TestEvicted:
 
 
 class TestLeaving:
+    def test_done_slices_need_no_quota_when_the_job_is_resumed(self) -> None:
+        queue = Queue(tpu=V5E | {"slices": 2}, failurePolicy={"restartScope": "Slice"}).run()
+        for host in range(4):
+            queue.world.set_pod(f"train-1-{host}", **terminated(0))
+        queue.world.settle().patch_spec(suspend=True)
+        queue.world.settle()
+        assert queue.world.workloads == {}
+        queue.world.patch_spec(suspend=False)
+        queue.world.settle()
+        assert not queue.workload.reserved
+        assert [(p.name, p.count) for p in queue.workload.status.reclaimable_pods] == [("workers", 4)]
+        queue.run()
+        assert [s.state for s in queue.world.job.status.slices] == ["Running", "Succeeded"]
+
     def test_a_suspended_job_is_in_no_queue(self) -> None:
         queue = Queue().run()
         queue.world.keep_deleted = True

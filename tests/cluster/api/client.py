@@ -53,7 +53,9 @@ class Jobs:
     def __init__(self, control_plane: ControlPlane) -> None:
         self._control_plane = control_plane
         self.kubectl("apply", "--server-side", "--filename", str(CRDS))
-        self.kubectl("wait", "--for=condition=Established", f"crd/tpujobs.{GROUP}", "--timeout=60s")
+        # A CRD that was made a moment ago has no conditions, which kubectl does not wait for by itself.
+        for state in ("jsonpath={.status.conditions}", "condition=Established"):
+            self.kubectl("wait", f"--for={state}", f"crd/tpujobs.{GROUP}", "--timeout=60s")
         created = self.kubectl("create", "--filename=-", "--output=json", stdin=_NAMESPACE)
         self.namespace: str = json.loads(created)["metadata"]["name"]
         self._path = (GROUP, VERSION, self.namespace, "tpujobs")

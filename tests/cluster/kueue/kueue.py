@@ -58,7 +58,9 @@ class Kueue:
         """Install it, and wait until it answers."""
         binary = binaries.ensure(["kueue"])["kueue"]
         self._kubectl("apply", "--server-side", "-f", self._module / "crd/bases")
-        self._kubectl("wait", "--for=condition=Established", "-f", self._module / "crd/bases")
+        # A CRD that was made a moment ago has no conditions, which kubectl does not wait for by itself.
+        for state in ("jsonpath={.status.conditions}", "condition=Established"):
+            self._kubectl("wait", f"--for={state}", "-f", self._module / "crd/bases")
         wait_for(self._discovered, "Kueue's API to be discovered")
         self._process = self._launch(binary)
         wait_for(self._healthy, f"Kueue to be healthy, see {self._log}")

@@ -118,6 +118,9 @@ class Group:
     async def wait(self) -> None:
         """Return when all processes have ended, and what they left behind has been killed."""
         await self._all_ended.wait()
+        if self._killer is not None:
+            # Or it would meet the processes of the next attempt, which descend from us as well.
+            self._killer.cancel()
         self._childless.clear()
         self._reap()
         end = time.monotonic() + _LAST_REAP_SECONDS

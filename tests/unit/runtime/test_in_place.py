@@ -264,6 +264,8 @@ async def abandon() -> None:
         await asyncio.sleep(0)
 
 
+# asyncio leaves a connection that comes while its listening socket is closed to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(("hosts", "rounds", "seed"), [(2, 12, 1), (5, 15, 2), (5, 15, 3), (80, 6, 4)])
 async def test_two_attempts_never_run_side_by_side_whatever_happens(
     port: int, hosts: int, rounds: int, seed: int
@@ -292,6 +294,7 @@ echo up-$TPU_OPERATOR_ATTEMPT
 trap 'echo told; [ -e "$DEAF" ] || exit 1' TERM
 i=0
 while :; do
+  i=$((i+1)); [ $i -eq 40 ] && echo steady-$TPU_OPERATOR_ATTEMPT
   [ -e "$DOOM-$TPU_OPERATOR_ATTEMPT" ] && { echo doomed >&2; exit 3; }
   [ -e "$WELL" ] && exit 0
   sleep 0.02
@@ -394,6 +397,18 @@ def test_a_launcher_that_is_killed_leaves_no_word_and_its_successor_another_numb
     pods.current[0].kill()
     pods.start(0)
     pods.wait_up(2)
+    pods.end()
+
+
+def test_the_end_of_one_attempts_grace_is_none_of_the_next_ones_business(pods: Pods) -> None:
+    pods.more["TPU_LAUNCH_FAILURE_GRACE_SECONDS"] = "0.5"
+    pods.start()
+    pods.wait_up(0)
+    pods.doom(2, 0)
+    assert pods.current[2].code() == 3
+    pods.start(2)
+    for launcher in pods.current.values():
+        launcher.wait_for("steady-1")
     pods.end()
 
 

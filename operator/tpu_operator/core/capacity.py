@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import BlockedReason, Placement
 from tpu_operator.core import names
-from tpu_operator.core.pending import QUOTE, Hold, counted, unscheduled
+from tpu_operator.core.pending import QUOTE, Hold, counted, some, unscheduled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tpu_operator.core.placement import Demand, Pools, Tenant
     from tpu_operator.core.snapshot import JobSnapshot, Node, Pod, PodCondition
 
-SHOWN: Final = 3
-"""Things of a kind that a message names."""
 REASONS: Final = frozenset(
     {BlockedReason.CAPACITY_IN_USE, BlockedReason.UNSCHEDULABLE, BlockedReason.QUOTA_EXCEEDED}
 )
@@ -47,7 +45,7 @@ def _no_nodes(nodes: Iterable[Node], demand: Demand) -> Hold | None:
         left = [labels for labels in left if labels.get(key) == value]
         if not left:
             among = f" with {', '.join(asked)}" if asked else ""
-            instead = f"; there are nodes with {_some(have)}" if have else ""
+            instead = f"; there are nodes with {some(have)}" if have else ""
             return Hold(BlockedReason.NO_MATCHING_NODES, f"no node{among} has {key}={value}{instead}")
         asked.append(f"{key.rpartition('/')[2]}={value}")
     return None
@@ -71,7 +69,7 @@ def _in_use(snapshot: JobSnapshot, demand: Demand, slices: set[str]) -> Hold | N
     return Hold(
         BlockedReason.CAPACITY_IN_USE,
         f"{len(free)} of {len(hosts)} hosts of the kind are free, {_need(snapshot, demand, len(slices))}; "
-        f"held are {_some(held, '; ')}{f'; {_some(faults)}' if faults else ''}",
+        f"held are {some(held, '; ')}{f'; {some(faults)}' if faults else ''}",
     )
 
 
@@ -94,7 +92,7 @@ def _too_few(snapshot: JobSnapshot, demand: Demand) -> Hold | None:
     return Hold(
         BlockedReason.UNSCHEDULABLE,
         f"a slice needs {demand.hosts} hosts of one node pool at the same time, and {pool}, the one with the "
-        f"most of them, has {most} that pods may use{f': {_some(faults)}' if faults else ''}",
+        f"most of them, has {most} that pods may use{f': {some(faults)}' if faults else ''}",
     )
 
 
@@ -106,7 +104,7 @@ def _faults(hosts: Iterable[Node], demand: Demand) -> list[str]:
 def _held(pools: Pools, kind: Iterable[str], slices: set[str]) -> list[str]:
     """Node pools with the jobs that are in them."""
     jobs = {pool: _others(pools.tenants(pool), slices) for pool in kind}
-    return [f"{pool} by {_some(found)}" for pool, found in jobs.items() if found]
+    return [f"{pool} by {some(found)}" for pool, found in jobs.items() if found]
 
 
 def _others(tenants: Iterable[Tenant], slices: set[str]) -> list[str]:
@@ -127,9 +125,3 @@ def _scheduler_says(waiting: Sequence[tuple[Pod, PodCondition]]) -> Hold:
     wait = counted(len(waiting), "pod waits for a node", "pods wait for nodes")
     text = f"{wait}; the scheduler says of {pod.name}: {condition.message[:QUOTE]}"
     return Hold(BlockedReason.UNSCHEDULABLE, text)
-
-
-def _some(things: Sequence[str], separator: str = ", ") -> str:
-    """The first of them, and how many more there are."""
-    more = f" and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
-    return f"{separator.join(things[:SHOWN])}{more}"

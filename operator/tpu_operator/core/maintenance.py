@@ -16,6 +16,7 @@ from tpu_operator.api import Cause, ConditionType, MaintenanceAction, RuleAction
 from tpu_operator.core import failures, homes, names, notices, restart, spares
 from tpu_operator.core.notices import Notice, Told
 from tpu_operator.core.numbers import whole
+from tpu_operator.core.pending import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN: Final = 10.0
 """Seconds after which to look for room again: nobody tells a job that runs of pools that get free."""
-SHOWN: Final = 3
-"""Places that a message names."""
 REASONS: Final = {True: "Ongoing", False: "Announced"}
 
 
@@ -223,12 +222,7 @@ def _where(view: JobView, pods: Iterable[Pod]) -> str:
     places = sorted({f"node pool {n.pool}" if n.pool else f"node {n.metadata.name}" for n in nodes})
     slices = {whole(pod.metadata.labels.get(names.LABEL_SLICE)) for pod in pods}
     who = [f"slice {index}" for index in sorted(s for s in slices if s is not None)] or ["head"]
-    return f"{_list(who)} in {_list(places)}" if places else _list(who)
-
-
-def _list(things: list[str]) -> str:
-    more = f" and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
-    return ", ".join(things[:SHOWN]) + more
+    return f"{some(who)} in {some(places)}" if places else some(who)
 
 
 def _when(notice: Notice) -> str:

@@ -10,7 +10,7 @@ from tpu_operator.api import BlockedReason
 from tpu_operator.core import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from tpu_operator.core.snapshot import Node, Pod, PodCondition
@@ -41,6 +41,8 @@ LATE_AFTER: Final = timedelta(seconds=60)
 """How long scheduler and kubelet may take to begin with a pod before somebody is told."""
 PATIENCE: Final = timedelta(seconds=15)
 """How long the scheduler may look for room in the node pool that was chosen for a pod."""
+SHOWN: Final = 3
+"""Things of a kind that a sentence names."""
 GATED: Final = "SchedulingGated"
 QUOTE: Final = 1024
 """Characters of what others say that are passed on: some registries answer with whole web pages."""
@@ -57,6 +59,12 @@ class Hold:
 def counted(count: int, one: str, many: str) -> str:
     """A number of things, in words for one or for several of them."""
     return f"{count} {one if count == 1 else many}"
+
+
+def some(things: Sequence[str], separator: str = ", ") -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
+    return f"{separator.join(things[:SHOWN])}{more}"
 
 
 def refused(message: str) -> Hold | None:

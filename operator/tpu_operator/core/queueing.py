@@ -24,13 +24,11 @@ if TYPE_CHECKING:
     from tpu_operator.core.plan import Manifest, Patch
     from tpu_operator.core.settings import PodSettings
 
-HEAD: Final = "head"
 UNSERVED: Final = (
     "spec.scheduling.queueName is set, and this cluster does not serve kueue.x-k8s.io/v1beta2: install Kueue "
     "0.15 or newer, or remove the field"
 )
 NOT_ADMITTED: Final = "NotAdmitted"
-QUOTE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ def _refused(view: JobView, found: Workload, wanted: Manifest) -> Turn:
         patches = (workloadstatus.release(found, taken, view.now),)
     else:
         patches = workloadstatus.waiting(view, found)
-    hold = Hold(BlockedReason.AWAITING_ADMISSION, _told(view, found)[:QUOTE])
+    hold = Hold(BlockedReason.AWAITING_ADMISSION, _told(view, found)[: pending.QUOTE])
     why = taken.reason if taken else NOT_ADMITTED if found.spec.active else "Deactivated"
     return Turn(hold, why, deletes=deletes, patches=patches)
 
@@ -179,7 +177,7 @@ def _workload(view: JobView, queues: Queues, settings: PodSettings) -> Manifest 
     hosts = sum(member.slice_index is not None for gang in gangs for member in gang.members)
     sets = [workloads.pod_set(workloadstatus.WORKERS, hosts, worker.manifest)]
     if head:
-        sets.append(workloads.pod_set(HEAD, 1, head.manifest))
+        sets.append(workloads.pod_set(names.HEAD, 1, head.manifest))
     meta = job.metadata
     metadata = {"name": workloads.name_of(meta.name), "namespace": meta.namespace, "labels": view.selector}
     queue = job.spec.scheduling.queue_name or ""
@@ -217,7 +215,7 @@ def factory(view: JobView, settings: PodSettings) -> PodFactory:
     grants = {a.name: _grant(view, found, a) for a in _assignments(found)}
     none = kueue.Grant()
     return PodFactory(
-        view.job, view.spec, settings, grants.get(workloadstatus.WORKERS, none), grants.get(HEAD, none)
+        view.job, view.spec, settings, grants.get(workloadstatus.WORKERS, none), grants.get(names.HEAD, none)
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tpu_operator.api import ConditionType, RestartScope
 from tpu_operator.core import kueue
+from tpu_operator.core.pending import QUOTE
 from tpu_operator.core.plan import Patch
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ REQUEUED_BY: Final = frozenset({"Preempted", "NodeFailures"})
 """Evictions after which Kueue queues a job at once, and not when something else has happened."""
 FINAL: Final = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED})
 """Kueue's reasons of an end are called like our conditions."""
-QUOTE: Final = 1024
 
 
 def running(view: JobView) -> bool:

@@ -134,9 +134,7 @@ class PodFactory:
         main = next(c for c in spec["containers"] if c["name"] == names.MAIN_CONTAINER)
         chips = {names.TPU_RESOURCE: str(self.gang.shape.chips_per_host)}
         mounts = {"name": "tpu-operator", "mountPath": LAUNCHER_DIR}
-        kept = {
-            key: main[key] for key in ("name", "image", "imagePullPolicy", "securityContext") if key in main
-        }
+        kept = {key: main[key] for key in KEPT_IN_SPARES if key in main}
         spec["containers"] = [
             kept
             | {key: ours["containers"][0][key] for key in ("ports", "readinessProbe")}

@@ -133,6 +133,8 @@ class World:
     job: TPUJob
     now: datetime = NOW
     pods: dict[str, Pod] = field(default_factory=dict)
+    gone: dict[str, Pod] = field(default_factory=dict)
+    """Pods as they were when they went, until there are others of their names."""
     services: dict[str, Service] = field(default_factory=dict)
     config_maps: dict[str, Manifest] = field(default_factory=dict)
     pod_groups: dict[str, PodGroup] | None = None
@@ -176,6 +178,7 @@ class World:
             groups,
             self.quotas,
             queues,
+            dict(self.gone),
         )
 
     def step(self) -> Plan:
@@ -250,7 +253,7 @@ class World:
     def vanish(self, *names: str) -> World:
         """Pods that are gone from one moment to the next; those being deleted if none is named."""
         for name in names or [name for name, pod in self.pods.items() if pod.deleting]:
-            del self.pods[name]
+            self.gone[name] = self.pods.pop(name)
         return self
 
     def condition(self, kind: str) -> str:
@@ -264,7 +267,7 @@ class World:
         if pod.deleting:
             return
         if not self.keep_deleted or not pod.spec.node_name or pod.finished:
-            del self.pods[name]
+            self.vanish(name)
             return
         wire = msgspec.to_builtins(pod)
         wire["metadata"]["deletionTimestamp"] = stamp(self.now + timedelta(seconds=30))
@@ -309,6 +312,7 @@ class World:
         name = manifest["metadata"]["name"]
         if manifest["kind"] == "Pod":
             self.made += 1
+            self.gone.pop(name, None)
             metadata = manifest["metadata"] | {"uid": f"uid-{name}-{self.made}"}
             self.pods[name] = decode_pod(manifest | {"metadata": metadata})
         else:
@@ -329,7 +333,7 @@ class World:
             return
         assert self.pods[delete.name].metadata.uid == delete.uid
         if delete.grace_seconds == 0:
-            del self.pods[delete.name]
+            self.vanish(delete.name)
         else:
             self.delete_pod(delete.name)
 

@@ -74,6 +74,7 @@ class JobController:
         )
         self._cluster = cluster
         self._pending: set[Key] = set()
+        self._gone: dict[Key, dict[str, Pod]] = {}
         self.informers: Mapping[str, Informer[Any]] = {
             "TPUJob": self.jobs,
             "Pod": self.pods,
@@ -86,6 +87,7 @@ class JobController:
         }
         self._queue = queue
         self.jobs.listen(self._on_job)
+        self.pods.listen(self._on_pod)
         self.pods.listen(self._on_child)
         self.services.listen(self._on_child)
         self.pod_groups.listen(self._on_child)
@@ -113,6 +115,23 @@ class JobController:
         for owner in {job_of(item) for item in changed if item}:
             if owner is not None:
                 self._queue.add(owner)
+
+    def _on_pod(self, key: Key, old: Pod | None, new: Pod | None) -> None:
+        """Keep how a pod was when it went, until there is another of its name.
+
+        Why it went may be in a state that came and passed between two decisions.
+        """
+        pod = new or old
+        owner = job_of(pod) if pod else None
+        if pod is None or owner is None:
+            return
+        gone = self._gone.setdefault(owner, {})
+        if new is None and self.jobs.get(owner):
+            gone[key[1]] = pod
+        else:
+            gone.pop(key[1], None)
+        if not gone:
+            del self._gone[owner]
 
     def _on_node(self, jobs: set[str]) -> None:
         """A node has changed: a matter for the jobs on it, and for those that wait for nodes."""
@@ -160,6 +179,7 @@ class JobController:
     def forget(self, key: Key) -> None:
         """A job is gone."""
         self._claim(key, ())
+        self._gone.pop(key, None)
 
     def decide(self, key: Key, now: datetime, refusal: str) -> Plan:
         """The plan for a job.
@@ -189,6 +209,7 @@ class JobController:
             pod_groups=dict(self.pod_groups.of(key)) if self.pod_groups.served else None,
             quotas=self._quotas_for(key),
             queues=self._cluster.kueue.view(self.workloads.of(key)) if self.workloads.served else None,
+            gone=dict(self._gone.get(key, {})),
         )
         plan = job.plan(snapshot, now, self._settings)
         self._claim(key, () if refusal else plan.creates, plan.reserved)

@@ -57,7 +57,9 @@ def new_failures(gang: Gang, coalesce: float, now: datetime) -> list[Failure]:
         now: the time.
     """
     found = [
-        (_number(end, gang), end.failure) for end in _ends(gang.current, now) if _new(end, gang, coalesce)
+        (_number(end, gang), end.failure)
+        for end in _ends(gang.current, now, gang.number)
+        if _new(end, gang, coalesce)
     ]
     lowest = min((number for number, _ in found), default=0)
     return [_at(failure, gang.number) for number, failure in found if number == lowest]
@@ -65,7 +67,7 @@ def new_failures(gang: Gang, coalesce: float, now: datetime) -> list[Failure]:
 
 def known_failures(gang: Gang, last: Failure, coalesce: float, now: datetime) -> list[Failure]:
     """Failures of the attempt of a failure on record, in pods whose containers were started again."""
-    ends = _ends(gang.pods.values(), now)
+    ends = _ends(gang.pods.values(), now, gang.number)
     return [_at(end.failure, last.attempt) for end in ends if _belongs(end, last, coalesce)]
 
 
@@ -141,10 +143,11 @@ def _seconds_after(one: Failure, other: Failure) -> float:
     return (one.time - other.time).total_seconds()
 
 
-def _ends(pods: Iterable[Pod], now: datetime) -> list[_End]:
+def _ends(pods: Iterable[Pod], now: datetime, recorded: int = 0) -> list[_End]:
     """Ends of lives of the main containers, in pods whose kubelets start them again.
 
-    Each attempt ends at least one container, so no number can be larger than the ends that there were.
+    Each attempt ends at least one container, so no number can be larger than the ends that there were. Pods
+    in which some were may be gone: attempts before `recorded`, which are on record, are over in any case.
     """
     lives = [(pod, main, life) for pod in pods if (main := _main(pod)) for life in _lives(pod, main)]
     ends: dict[str, int] = {}
@@ -153,7 +156,7 @@ def _ends(pods: Iterable[Pod], now: datetime) -> list[_End]:
     return [
         end
         for pod, main, (ordinal, ended) in lives
-        for end in _told(pod, main, ordinal, ended, _first(pod) + sum(ends.values()), now)
+        for end in _told(pod, main, ordinal, ended, max(recorded, _first(pod) + sum(ends.values())), now)
     ]
 
 

@@ -224,6 +224,7 @@ def _gang(
 ) -> Gang:
     job = snapshot.job
     pods = {member.name: ours[member.name] for member in members if member.name in ours}
+    gone = {m.name: pod for m in members if (pod := _gone(snapshot, m.name))}
     slices = {member.slice_index for member in members}
     recorded = [s for s in job.status.slices if s.index in slices]
     # A status that was lost, by a restore from backup for instance, is read off the pods again.
@@ -250,11 +251,18 @@ def _gang(
             **_misplaced(snapshot, pods.values(), attempt, now),
             **{name: failures.node_lost(pod, losses[name]) for name, pod in pods.items() if name in losses},
         },
-        notices={name: notice for name, pod in pods.items() if (notice := _notice(snapshot, pod, now))},
+        notices={name: n for name, pod in (gone | pods).items() if (n := _notice(snapshot, pod, now))},
+        gone=gone,
         in_place=in_place,
         in_place_since=min((s.in_place_since for s in recorded if s.in_place_since), default=None),
         last=_last(job.status, recorded, members, attempt + in_place),
     )
+
+
+def _gone(snapshot: JobSnapshot, name: str) -> Pod | None:
+    """What was last seen of a pod of ours that is gone."""
+    pod = snapshot.gone.get(name)
+    return pod if pod and pod.metadata.owner_uid == snapshot.job.metadata.uid else None
 
 
 def _last(

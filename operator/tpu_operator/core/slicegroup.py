@@ -62,6 +62,7 @@ class Gang:
         in_place_since: since when such a restart is under way, None if none is.
         last: the last failure on record that has led to another attempt.
         notices: by pod, the maintenance that is announced for its node.
+        gone: by name, pods that are gone, as they were last seen.
     """
 
     members: tuple[Member, ...]
@@ -72,6 +73,7 @@ class Gang:
     ignored: frozenset[str] = frozenset()
     faults: Mapping[str, Failure] = field(default_factory=dict)
     notices: Mapping[str, Notice] = field(default_factory=dict)
+    gone: Mapping[str, Pod] = field(default_factory=dict)
     in_place: int = 0
     in_place_since: datetime | None = None
     last: Failure | None = None
@@ -161,15 +163,23 @@ class Gang:
         seen = [self.explained(found, now) for pod in self.current if (found := self._failure(pod, now))]
         if not self.started:
             return seen
-        gone = [failures.missing(m.name, m.slice_index, m.host, self.number, now) for m in self.absent]
-        return seen + gone
+        return seen + [self._taken(member, now) for member in self.absent]
 
     def reported(self, attempt: int, now: datetime) -> list[Failure]:
         """Failures of an attempt for which something else than a plain deletion is to blame."""
-        pods = [pod for pod in self.pods.values() if pod.attempt + self.in_place == attempt]
+        known = (*self.pods.values(), *self.gone.values())
+        pods = [pod for pod in known if pod.attempt + self.in_place == attempt]
         found = [failure for pod in pods if (failure := self._failure(pod, now))]
         # Deletions are ours, also where maintenance is under way.
         return [self.explained(failure, now) for failure in found if failure.cause != Cause.POD_DELETED]
+
+    def _taken(self, member: Member, now: datetime) -> Failure:
+        """The failure of a member whose pod is gone: what was last seen of it, or that it was deleted."""
+        pod = self.gone.get(member.name)
+        told = self._failure(pod, now) if pod and pod.attempt == self.attempt else None
+        if told:
+            return self.explained(told, now)
+        return failures.missing(member.name, member.slice_index, member.host, self.number, now)
 
     def _failure(self, pod: Pod, now: datetime) -> Failure | None:
         """What the pod says itself goes before what its node says, unless it was only taken away."""

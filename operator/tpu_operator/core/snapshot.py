@@ -462,6 +462,7 @@ class JobSnapshot:
         pod_groups: PodGroups with the job's label, by name; None where the cluster serves no PodGroups.
         quotas: of the job's namespace.
         queues: what there is of Kueue's; None where the cluster does not serve it.
+        gone: pods that are gone, as they were last seen, until there are others of their names.
     """
 
     job: TPUJob
@@ -473,3 +474,4 @@ class JobSnapshot:
     pod_groups: Mapping[str, PodGroup] | None = None
     quotas: Quotas = field(default_factory=Quotas)
     queues: Queues | None = None
+    gone: Mapping[str, Pod] = field(default_factory=dict)

@@ -336,16 +336,17 @@ class Informer(Generic[T]):
     def _take(self, event: _Event) -> None:
         """An object has appeared, changed or gone; one that cannot be read is left out, as a list does."""
         item = self._decode(event.object)
-        if item is not None and event.type != "DELETED":
-            self._put(self._key(item), item)
+        if item is not None:
+            gone = event.type == "DELETED"
+            self._remove(self._key(item), item) if gone else self._put(self._key(item), item)
             self._advance(item.metadata.resource_version)
             return
         try:
-            gone = msgspec.json.decode(event.object, type=_Named).metadata
+            named = msgspec.json.decode(event.object, type=_Named).metadata
         except (msgspec.MsgspecError, RecursionError):
             return
-        self._remove((gone.namespace, gone.name))
-        self._advance(gone.resource_version)
+        self._remove((named.namespace, named.name))
+        self._advance(named.resource_version)
 
     def _raise(self, error: _Error) -> None:
         """A watch's own error: only 410 says that its position is lost."""
@@ -380,11 +381,12 @@ class Informer(Generic[T]):
             self._index[owner][item.metadata.name] = item
         self._notify(key, old, item)
 
-    def _remove(self, key: Key) -> None:
+    def _remove(self, key: Key, last: T | None = None) -> None:
+        """Forget an object; listeners hear of the last state that is known of it."""
         old = self._objects.pop(key, None)
         if old is not None:
             self._unindex(old)
-            self._notify(key, old, None)
+            self._notify(key, last or old, None)
 
     def _unindex(self, item: T) -> None:
         owner = self._index_of(item)

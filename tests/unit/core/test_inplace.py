@@ -298,6 +298,18 @@ class TestWithoutAWord:
 
 
 class TestNewPods:
+    def test_they_are_charged_to_what_took_a_pod_away_in_whatever_order_the_others_go(self) -> None:
+        the_world = world()
+        up_again(the_world, "train-0-2", said(0))
+        up_again(the_world, "train-0-0", said(1, after=5))
+        the_world.keep_deleted = True
+        the_world.now += seconds(8)
+        the_world.delete_pod("train-0-3")
+        the_world.settle()
+        for host in (2, 3, 1, 0):
+            the_world.vanish(f"train-0-{host}").settle()
+            assert the_world.job.status.restarts.by_cause == {"UserError": 2, "PodDeleted": 1}
+
     def recreated(self, the_world: World, attempt: int, in_place: int) -> None:
         """The pods are those of another attempt, of whose number they know."""
         the_world.settle().vanish().settle()

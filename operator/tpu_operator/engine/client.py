@@ -309,7 +309,10 @@ class ApiServer:
             _count("WATCH", path, response.status)
             if response.status not in OK:
                 raise _error(response, await response.read())
-            yield response.content
+            try:
+                yield response.content
+            finally:
+                _hang_up(response)
 
     async def _send(
         self,
@@ -354,6 +357,15 @@ def _error(response: aiohttp.ClientResponse, data: bytes) -> ApiError:
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:
     value = response.headers.get("Retry-After", "")
     return float(value) if value.isascii() and value.isdecimal() else None
+
+
+def _hang_up(response: aiohttp.ClientResponse) -> None:
+    """Break off what has not been read to its end.
+
+    Closed politely, a connection over TLS stays until the server answers, which one that hangs never does.
+    """
+    if response.connection and response.connection.transport:
+        response.connection.transport.abort()
 
 
 def _count(method: str, path: str, status: int) -> None:

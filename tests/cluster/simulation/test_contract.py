@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -369,7 +370,10 @@ def real(
         finally:
             await api.close()
 
-    return asyncio.run(main())
+    try:
+        return asyncio.run(main())
+    finally:
+        gc.collect()  # connections that were left open are the fault of this test, and not of some later one
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

@@ -83,8 +83,9 @@ class Applier:
     async def carry_out(self, target: Target, plan: Plan, written: dict[str, int]) -> str:
         """Do what the plan says.
 
-        The first child that cannot be written ends the writing of children, since others would fare no
-        better, but not the plan: its status is written, which tells people more than none.
+        The first child that cannot be applied ends the applies, since others would fare no better, and so
+        with deletes and creates. It does not end the plan: what is to go goes, whatever is refused, and the
+        status is written, which tells people more than none.
 
         Args:
             target: the object that the plan is about.
@@ -125,16 +126,15 @@ class Applier:
         shared = self._namespaces.get(namespace) or asyncio.Semaphore(IN_FLIGHT_OF_NAMESPACE)
         self._namespaces[namespace] = shared
         slots = (asyncio.Semaphore(IN_FLIGHT_OF_ONE), shared, self._slots)
-        try:
-            await _all(slots, [partial(self._apply, manifest, written) for manifest in plan.applies])
-            await _all(slots, [partial(self._delete, delete, written) for delete in plan.deletes])
-            for _, group in groupby(plan.creates, key=lambda manifest: manifest["kind"]):
-                await _all(slots, [partial(self._create, manifest, written) for manifest in group])
-        except ApiError as error:
-            if not error.answered:
-                raise
-            return error
-        return None
+        failures = [
+            await _all(slots, [partial(self._apply, manifest, written) for manifest in plan.applies]),
+            await _all(slots, [partial(self._delete, delete, written) for delete in plan.deletes]),
+        ]
+        for _, group in groupby(plan.creates, key=lambda manifest: manifest["kind"]):
+            failures.append(await _all(slots, [partial(self._create, one, written) for one in group]))
+            if failures[-1]:
+                break  # those that follow need it: pods their group, and the lists that they refer to
+        return next(filter(None, failures), None)
 
     async def _delete(self, delete: Delete, written: dict[str, int]) -> None:
         answer = await self._api.delete(
@@ -203,15 +203,27 @@ class Applier:
             raise
 
 
-async def _all(slots: Slots, writes: Sequence[Write]) -> None:
+async def _all(slots: Slots, writes: Sequence[Write]) -> ApiError | None:
     """Send writes side by side, the first few carefully: after an error no further one is sent.
 
     All that were sent are over when this returns or raises.
+
+    Returns:
+        The server's answer to a write that did not work.
+
+    Raises:
+        ApiError: there was no answer.
     """
     start, size = 0, 1
     while start < len(writes):
-        await _together(slots, writes[start : start + size])
+        try:
+            await _together(slots, writes[start : start + size])
+        except ApiError as error:
+            if not error.answered:
+                raise
+            return error
         start, size = start + size, size * 2 if size < SLOW_START else len(writes)
+    return None
 
 
 async def _together(slots: Slots, writes: Sequence[Write]) -> None:

@@ -76,6 +76,19 @@ class TestTrouble:
         await reconcile(Kind(one_pod), server, seconds=1)
         assert server.statuses()[0] == {"message": ""}
 
+    async def test_pods_go_and_come_although_one_cannot_be_changed(self) -> None:
+        server = fails_with(403, method="PATCH")
+        plan = Plan(applies=(pod(),), deletes=(Delete("Pod", *KEY, "1"),), creates=(pod(name="b"),))
+        await reconcile(Kind(lambda *_: plan), server, seconds=1)
+        methods = [call.method for call in server.calls if "/pods" in call.path]
+        assert methods[:3] == ["PATCH", "DELETE", "POST"]
+
+    async def test_what_needs_a_child_that_is_refused_is_not_made(self) -> None:
+        server = fails_with(403)
+        plan = Plan(creates=(pod(), pod() | {"kind": "Service"}))
+        await reconcile(Kind(lambda *_: plan), server, seconds=1)
+        assert server.made("services") == []
+
     async def test_what_goes_wrong_for_five_seconds_is_shown_until_it_works(self) -> None:
         server = fails_with(500, until=20)
         shown: list[tuple[float, str]] = []

@@ -15,6 +15,8 @@ import yaml
 
 from tpu_operator.api.common import GROUP, VERSION, Model
 from tpu_operator.api.schema import structural
+from tpu_operator.api.tpuinference import TPUInference
+from tpu_operator.api.tpuinferencescaler import TPUInferenceScaler
 from tpu_operator.api.tpujob import TPUJob
 
 CATEGORY = "tpu"
@@ -46,6 +48,8 @@ class Kind:
     columns: tuple[Column, ...]
     selectable: tuple[str, ...] = ()
     """Fields that `kubectl get --field-selector` knows."""
+    scalable: bool = False
+    """Whether it has `/scale`, with `replicas` in spec and status and `selector` in status."""
 
     @property
     def file_name(self) -> str:
@@ -71,7 +75,45 @@ KINDS = (
         ),
         selectable=(".status.phase", ".spec.tpu.accelerator"),
     ),
+    Kind(
+        model=TPUInference,
+        plural="tpuinferences",
+        short_name="tpui",
+        columns=(
+            Column("Phase", ".status.phase"),
+            Column("Ready", ".status.ready"),
+            Column("Revision", ".status.updatedRevision"),
+            Column("Rollout", ".status.rollout.state"),
+            Column("Hold", ".status.rollout.hold.gate"),
+            Column("Restarts", ".status.restarts", "integer"),
+            Column("Age", ".metadata.creationTimestamp", "date"),
+            Column("Model", ".spec.model.name", wide=True),
+            Column("Step", ".status.rollout.step", wide=True),
+            Column("Reason", ".status.reason", wide=True),
+            Column("Message", ".status.message", wide=True),
+        ),
+        selectable=(".status.phase", ".spec.model.name"),
+        scalable=True,
+    ),
+    Kind(
+        model=TPUInferenceScaler,
+        plural="tpuinferencescalers",
+        short_name="tpuis",
+        columns=(
+            Column("Desired", ".spec.replicas", "integer"),
+            Column("Replicas", ".status.replicas", "integer"),
+            Column("Ready", ".status.ready", "integer"),
+            Column("Age", ".metadata.creationTimestamp", "date"),
+        ),
+        scalable=True,
+    ),
 )
+
+_SCALE = {
+    "specReplicasPath": ".spec.replicas",
+    "statusReplicasPath": ".status.replicas",
+    "labelSelectorPath": ".status.selector",
+}
 
 
 def definition(kind: Kind) -> dict[str, Any]:
@@ -81,11 +123,13 @@ def definition(kind: Kind) -> dict[str, Any]:
         "name": VERSION,
         "served": True,
         "storage": True,
-        "subresources": {"status": {}},
+        "subresources": {"status": {}} | ({"scale": _SCALE} if kind.scalable else {}),
         "additionalPrinterColumns": [column.render() for column in kind.columns],
         "selectableFields": [{"jsonPath": path} for path in kind.selectable],
         "schema": {"openAPIV3Schema": _schema(kind.model)},
     }
+    if not kind.selectable:
+        del version["selectableFields"]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

@@ -4,7 +4,7 @@ from pydantic import ConfigDict, Field
 
 from tpu_operator.api.common import LabelValue, Model, ObjectName
 from tpu_operator.api.extensions import SERVER_DEFAULT, rule, validations
-from tpu_operator.api.tpu_rules import topology_form, tpu_rules
+from tpu_operator.api.tpu_rules import slice_rules, topology_form, tpu_rules
 
 MAX_SLICES = 1024
 MAX_CHIPS_PER_HOST = 256
@@ -41,10 +41,10 @@ class Capacity(Model):
     )
 
 
-class TPUSpec(Model):
-    """Which TPUs, in slices of which shape, and how many slices."""
+class SliceSpec(Model):
+    """Which TPUs, in a slice of which shape."""
 
-    model_config = ConfigDict(json_schema_extra=validations(*tpu_rules()))
+    model_config = ConfigDict(json_schema_extra=validations(*slice_rules()))
 
     accelerator: LabelValue = Field(
         description="Kind of TPU: v4, v5e, v5p, v6e or tpu7x, or a value of the node label "
@@ -65,6 +65,16 @@ class TPUSpec(Model):
         ge=1,
         le=MAX_CHIPS_PER_HOST,
     )
+    capacity: Capacity = Field(
+        default=Capacity(), description="Which kind of GKE capacity to use; on-demand when empty."
+    )
+
+
+class TPUSpec(SliceSpec):
+    """Which TPUs, in slices of which shape, and how many slices."""
+
+    model_config = ConfigDict(json_schema_extra=validations(*tpu_rules()))
+
     slices: int = Field(
         default=1,
         description="Number of slices, all of the same shape. More than one is multislice over the "
@@ -78,7 +88,4 @@ class TPUSpec(Model):
         description="Slices kept warm beside them, to take over from one that is lost.",
         ge=0,
         le=MAX_SLICES,
-    )
-    capacity: Capacity = Field(
-        default=Capacity(), description="Which kind of GKE capacity to use; on-demand when empty."
     )

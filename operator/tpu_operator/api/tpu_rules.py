@@ -66,8 +66,8 @@ def topology_form() -> Rule:
     )
 
 
-def tpu_rules() -> list[Rule]:
-    """Return the rules of an object that asks for TPUs, whose CEL expression is `self`."""
+def slice_rules() -> list[Rule]:
+    """Return the rules of an object that asks for one slice, whose CEL expression is `self`."""
     large_single_hosts = sorted(
         {t for g in GENERATIONS for t in g.single_host if _chips(t) > MULTI_HOST_CHIPS}
     )
@@ -77,8 +77,12 @@ def tpu_rules() -> list[Rule]:
         *map(_unambiguous, large_single_hosts),
         _fits(),
         _divides(),
-        _few_enough(),
     ]
+
+
+def tpu_rules() -> list[Rule]:
+    """Return the rules of an object that asks for slices, and says how many."""
+    return [*slice_rules(), _few_enough()]
 
 
 def _accelerator_known() -> Rule:

@@ -16,7 +16,7 @@ import pytest
 from tpu_operator.api import Launcher
 from tpu_operator.catalog import resolve
 from tpu_operator.core.environment import GangSpec, Place, tpu_environment
-from tpu_operator.core.objects.pods import _process_ports
+from tpu_operator.core.objects.hosts import process_ports
 from tpu_operator.core.settings import PodSettings
 from tpu_runtime.environment import LAUNCHERS, read_environment
 
@@ -54,7 +54,7 @@ def gangs(row: Row) -> Iterator[GangSpec]:
 
 
 def environment(spec: GangSpec, index: int, host: int) -> dict[str, str]:
-    place = Place(index, host, attempt=0, process_ports=_process_ports([{}], spec))
+    place = Place(index, host, attempt=0, process_ports=process_ports([{}], spec))
     return tpu_environment(spec, place, SETTINGS) | {"HOSTNAME": f"j-{index}-{host}"}
 
 
@@ -122,7 +122,7 @@ def check_ports(env: dict[str, str], spec: GangSpec, host: int) -> None:
         used += [29500]
         used += range(8080, 8080 + 2 * spec.processes_per_host) if spec.num_slices > 1 else []
     if spec.launcher is Launcher.JAX:
-        used += [*_process_ports([{}], spec), 8482]
+        used += [*process_ports([{}], spec), 8482]
     assert len(set(used)) == len(used)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.builders import SETTINGS, job
 from tpu_operator.core.jobview import gang_spec
-from tpu_operator.core.objects.pods import BuiltPod, PodFactory
+from tpu_operator.core.objects.pods import PodFactory
 from tpu_operator.core.settings import PodSettings
+
+if TYPE_CHECKING:
+    from tpu_operator.core.objects.hosts import BuiltPod
 
 
 def build(slice_index: int = 0, host: int = 0, settings: PodSettings = SETTINGS, **spec: Any) -> BuiltPod:

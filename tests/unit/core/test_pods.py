@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
@@ -11,7 +11,10 @@ import pytest
 from tests.builders import SETTINGS, UID, World, job
 from tpu_operator.core import names
 from tpu_operator.core.jobview import gang_spec
-from tpu_operator.core.objects.pods import BuiltPod, PodFactory
+from tpu_operator.core.objects.pods import PodFactory
+
+if TYPE_CHECKING:
+    from tpu_operator.core.objects.hosts import BuiltPod
 
 TPU = {"accelerator": "v5e", "topology": "4x4"}
 SINGLE_HOST = {"accelerator": "v5e", "topology": "2x2"}

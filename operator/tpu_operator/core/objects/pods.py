@@ -6,59 +6,32 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import count, islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from tpu_operator.api import API_VERSION, Launcher
-from tpu_operator.core import names, notices
-from tpu_operator.core.environment import GangSpec, Place, overridden, tpu_environment, with_defaults
+from tpu_operator.api import API_VERSION
+from tpu_operator.core import names
+from tpu_operator.core.environment import GangSpec, Place
 from tpu_operator.core.kueue import Grant
-from tpu_operator.core.numbers import whole
 from tpu_operator.core.objects import hostlists
+from tpu_operator.core.objects.hosts import (
+    LAUNCHER_DIR,
+    BuiltPod,
+    HostFactory,
+    Seat,
+    conflicts,
+    pod_template,
+)
 from tpu_operator.core.objects.merge import merge
-from tpu_operator.core.objects.preflight import preflight
-from tpu_operator.core.placement import Demand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from tpu_operator.api import Capacity, TPUJob
+    from tpu_operator.api import TPUJob
+    from tpu_operator.core.placement import Demand
     from tpu_operator.core.plan import Manifest
     from tpu_operator.core.settings import PodSettings
 
-LAUNCHER_DIR: Final = "/tpu-operator"
-LAUNCHER_FILE: Final = "/usr/local/share/tpu-operator/tpu-launch.pyz"
-TOLERATION: Final = {"key": names.TPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
 KEPT_IN_SPARES: Final = ("name", "image", "imagePullPolicy", "securityContext")
-MAX_VARIABLE: Final = 128 * 1024
-LAST_WORDS: Final = 5
-"""Seconds of a pod's grace period in which the launcher kills what is left and writes its report."""
-STATE_DIR: Final = "/run/tpu-operator"
-"""What the launcher remembers over restarts of its container."""
-MAINTENANCE_FILE: Final = {
-    "path": "maintenance",
-    "fieldRef": {"fieldPath": f"metadata.annotations['{names.ANNOTATION_MAINTENANCE}']"},
-}
-NOTICES_DIR: Final = "/etc/tpu-operator/notices"
-"""Where the main container finds what its pod is told while it runs."""
-CACHE_DIR: Final = "/var/cache/tpu-operator"
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltPod:
-    """A pod, and what in the user's template stands against what we need.
-
-    Attributes:
-        manifest: the pod, complete.
-        conflicts: fields that the template sets to values under which the pod could not do its work.
-        overrides: variables of ours that the user has set differently; the user's values stand.
-        lists: the ConfigMap that it refers to, where its lists of hosts are long.
-    """
-
-    manifest: Manifest
-    conflicts: tuple[str, ...] = ()
-    overrides: tuple[str, ...] = ()
-    lists: Manifest | None = None
 
 
 @dataclass(frozen=True)
@@ -100,8 +73,24 @@ class PodFactory:
         hostlists.refer(built.manifest, name)
         return replace(built, lists=lists)
 
+    @cached_property
+    def hosts(self) -> HostFactory:
+        """What builds pods of hosts with TPUs."""
+        job = self.job
+        return HostFactory(
+            namespace=job.metadata.namespace,
+            owner=owner_reference(job),
+            gang=self.gang,
+            settings=self.settings,
+            run=job.spec.run,
+            scheduling=job.spec.scheduling,
+            capacity=job.spec.tpu.capacity,
+            template=job.spec.template,
+            grant=self.workers,
+            avoided=self.avoided,
+        )
+
     def _worker(self, slice_index: int, host: int, attempt: int, pool: str, group: str) -> BuiltPod:
-        name = names.worker_name(self.job.metadata.name, slice_index, host)
         labels = self._labels(names.WORKER, attempt) | {
             names.LABEL_SLICE: str(slice_index),
             names.LABEL_HOST: str(host),
@@ -110,18 +99,16 @@ class PodFactory:
         number = attempt + self._in_place(slice_index)
         if self.gang.in_place:
             labels[names.LABEL_FIRST_ATTEMPT] = str(number)
-        grouped = {"schedulingGroup": {"podGroupName": group}} if group else {}
-        base = self._pod(name, labels, self._worker_spec(slice_index, pool) | grouped, self.workers)
-        pod = merge(base, _template(self.job.spec.template))
-        place = Place(slice_index, host, number)
-        _add_dns(pod["spec"])
-        overrides = self._add_environment(pod["spec"], place)
-        conflicts = (
-            *_conflicts(base, pod, "spec.template"),
-            *self._main_conflicts(base, pod),
-            *_oversized(pod["spec"]),
+        return self.hosts.build(
+            Seat(
+                name=names.worker_name(self.job.metadata.name, slice_index, host),
+                labels=labels,
+                place=Place(slice_index, host, number),
+                slice_id=self._slice_id(slice_index),
+                pool=pool,
+                group=group,
+            )
         )
-        return BuiltPod(pod, conflicts, overrides)
 
     def spare(self, slice_index: int, host: int, attempt: int, pool: str = "") -> Manifest:
         """The pod of one host of a spare slice: it holds the node, has the image there, and waits.
@@ -130,7 +117,7 @@ class PodFactory:
         """
         pod = self._worker(slice_index, host, attempt, pool, "").manifest
         pod["metadata"]["labels"][names.LABEL_COMPONENT] = names.SPARE
-        spec, ours = pod["spec"], self._worker_spec(slice_index, pool)
+        spec, ours = pod["spec"], self.hosts.spec(self._slice_id(slice_index), pool)
         main = next(c for c in spec["containers"] if c["name"] == names.MAIN_CONTAINER)
         chips = {names.TPU_RESOURCE: str(self.gang.shape.chips_per_host)}
         mounts = {"name": "tpu-operator", "mountPath": LAUNCHER_DIR}
@@ -139,10 +126,10 @@ class PodFactory:
             kept
             | {key: ours["containers"][0][key] for key in ("ports", "readinessProbe")}
             | {
-                "command": [*self._launch_command(), "--spare"],
+                "command": [*self.hosts.launch_command(), "--spare"],
                 "env": [{"name": "TPU_LAUNCH_PORT", "value": str(self.gang.launcher_port)}],
                 "resources": merge(main["resources"], {"limits": chips, "requests": chips}),
-                "volumeMounts": [mounts] if self._foreign_image() else [],
+                "volumeMounts": [mounts] if self.hosts.foreign_image() else [],
             }
         ]
         spec["restartPolicy"] = "Never"
@@ -157,9 +144,9 @@ class PodFactory:
             labels[names.LABEL_FIRST_ATTEMPT] = str(attempt + self._in_place(0))
         granted = {"nodeSelector": {**self.heads.node_selector}, "tolerations": [*self.heads.tolerations]}
         spec = {key: value for key, value in granted.items() if value}
-        base = self._pod(names.head_name(self.job.metadata.name), labels, spec, self.heads)
-        pod = merge(base, _template(self.job.spec.head))
-        return BuiltPod(pod, tuple(_conflicts(base, pod, "spec.head")))
+        base = self.hosts.pod(names.head_name(self.job.metadata.name), labels, spec, self.heads)
+        pod = merge(base, pod_template(self.job.spec.head))
+        return BuiltPod(pod, tuple(conflicts(base, pod, "spec.head")))
 
     @cached_property
     def revision(self) -> str:
@@ -178,26 +165,6 @@ class PodFactory:
             (s.restarts_in_place for s in slices if s.index == slice_index or not self.gang.alone), default=0
         )
 
-    def _main_conflicts(self, base: Manifest, pod: Manifest) -> Iterable[str]:
-        """What a template must leave as it is in the containers that hold the chips."""
-        by_name = {container["name"]: container for container in pod["spec"]["containers"]}
-        command = base["spec"]["containers"][0]["command"]
-        main = by_name.get(names.MAIN_CONTAINER, {})
-        if main.get("command") != command:
-            yield "spec.template.spec.containers[main].command goes around the launcher: use spec.run.command"
-        chips = sum(_chips(container) for container in by_name.values())
-        needed = self.gang.shape.chips_per_host
-        if not _requests_tpu(main):
-            yield (
-                f"spec.template.spec.containers[main] asks for no {names.TPU_RESOURCE}: "
-                "what spec.run starts has to hold chips, other containers may hold some of them"
-            )
-        if chips != needed:
-            yield (
-                f"spec.run.resources and spec.template.spec.containers ask for {chips} "
-                f"{names.TPU_RESOURCE} in all, a host has {needed} and its slice needs every one"
-            )
-
     def _labels(self, component: str, attempt: int) -> dict[str, str]:
         return {
             names.LABEL_REVISION: self.revision,
@@ -206,237 +173,28 @@ class PodFactory:
             names.LABEL_ATTEMPT: str(attempt),
         } | ({names.LABEL_HEADED: "true"} if self.job.spec.head else {})
 
-    def _pod(self, name: str, labels: Mapping[str, str], spec: Manifest, grant: Grant) -> Manifest:
-        common = {
-            "restartPolicy": "Never",
-            "hostname": name,
-            "subdomain": self.gang.subdomain,
-            "enableServiceLinks": False,
-        }
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "namespace": self.job.metadata.namespace,
-                "labels": {**grant.labels, **labels},
-                "ownerReferences": [owner_reference(self.job)],
-                **({"annotations": dict(grant.annotations)} if grant.annotations else {}),
-            },
-            "spec": common | spec,
-        }
-
-    def _worker_spec(self, slice_index: int, pool: str) -> Manifest:
-        scheduling = self.job.spec.scheduling
-        spec: Manifest = {
-            "automountServiceAccountToken": False,
-            "nodeSelector": self.node_selector() | ({names.NODE_POOL: pool} if pool else {}),
-            "tolerations": [TOLERATION, *self.workers.tolerations],
-            "containers": [self._main_container()],
-            "volumes": [
-                {"name": "dshm", "emptyDir": {"medium": "Memory"}},
-                {"name": "tmp", "emptyDir": {}},
-                {"name": "notices", "downwardAPI": {"items": [MAINTENANCE_FILE]}},
-            ],
-        }
-        if self.gang.in_place:
-            _add_state(spec)
-        if scheduling.priority_class_name:
-            spec["priorityClassName"] = scheduling.priority_class_name
-        if not pool:
-            spec["affinity"] = {"nodeAffinity": _away_from_maintenance(self.avoided)}
-        if self.exclusive and not pool:
-            spec["affinity"] |= self._affinity(slice_index)
-        if self._foreign_image():
-            self._add_launcher(spec)
-        self._add_compile_cache(spec)
-        return spec
-
     @property
     def exclusive(self) -> bool:
         """Whether each slice needs a node pool of its own."""
-        return self.job.spec.scheduling.placement == "Exclusive" and self.gang.shape.hosts > 1
+        return self.hosts.exclusive
 
     @property
     def priority_class(self) -> str:
         """PriorityClass of the workers, empty for the cluster's default."""
-        chosen = _template(self.job.spec.template).get("spec", {}).get("priorityClassName")
-        return str(chosen or self.job.spec.scheduling.priority_class_name or "")
+        return self.hosts.priority_class
 
     @property
     def chooses_pools(self) -> bool:
         """Whether slices get node pools of our choice, as far as there are any; the user's choice stands."""
-        return self.exclusive and names.NODE_POOL not in self.demand.selector
+        return self.hosts.chooses_pools
 
-    @cached_property
+    @property
     def demand(self) -> Demand:
         """What a slice needs of its node pool, the user's own wishes included."""
-        spec = _template(self.job.spec.template).get("spec", {})
-        chosen = {key: value for key, value in (spec.get("nodeSelector") or {}).items() if value is not None}
-        return Demand(
-            selector=self.node_selector() | chosen,
-            tolerations=[TOLERATION, *self.workers.tolerations, *(spec.get("tolerations") or [])],
-            hosts=self.gang.shape.hosts,
-            chips=self.gang.shape.chips_per_host,
-        )
-
-    def node_selector(self) -> dict[str, str]:
-        """Labels of the nodes that the workers need."""
-        shape = self.gang.shape
-        return {
-            names.NODE_ACCELERATOR: shape.accelerator,
-            names.NODE_TOPOLOGY: shape.topology,
-            names.NODE_CHIPS: str(shape.chips_per_host),
-            **_capacity_selector(self.job.spec.tpu.capacity),
-            **self.workers.node_selector,
-        }
-
-    def _main_container(self) -> Manifest:
-        run = self.job.spec.run
-        chips = {names.TPU_RESOURCE: str(self.gang.shape.chips_per_host)}
-        container: Manifest = {
-            "name": names.MAIN_CONTAINER,
-            "image": run.image or self.settings.runtime_image,
-            "command": [*self._launch_command(), "--", *run.command],
-            "env": [env.wire() for env in run.env],
-            "resources": merge({"limits": chips}, _resources(self.job)),
-            # What a container says that the launcher never got to speak in, or for.
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-            "ports": [{"name": "launcher", "containerPort": self.gang.launcher_port, "protocol": "TCP"}],
-            "readinessProbe": {
-                "httpGet": {"path": "/readyz", "port": self.gang.launcher_port},
-                "periodSeconds": 2,
-            },
-            "volumeMounts": [
-                {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108
-                {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
-                {"name": "notices", "mountPath": NOTICES_DIR, "readOnly": True},
-            ],
-        }
-        optional = {"args": run.args, "workingDir": run.working_dir}
-        return container | {key: value for key, value in optional.items() if value}
-
-    def _foreign_image(self) -> bool:
-        """Whether the main container runs an image that does not bring the launcher along."""
-        main: Manifest = next(
-            (
-                c
-                for c in _containers(_template(self.job.spec.template))
-                if c.get("name") == names.MAIN_CONTAINER
-            ),
-            {},
-        )
-        image = main.get("image") or self.job.spec.run.image
-        return image not in {None, self.settings.runtime_image}
-
-    def _launch_command(self) -> list[str]:
-        if self._foreign_image():
-            return ["python3", f"{LAUNCHER_DIR}/tpu-launch.pyz"]
-        return ["tpu-launch"]
-
-    def _add_launcher(self, spec: Manifest) -> None:
-        mount = {"name": "tpu-operator", "mountPath": LAUNCHER_DIR}
-        spec["volumes"].append({"name": "tpu-operator", "emptyDir": {}})
-        spec["containers"][0]["volumeMounts"].append(mount)
-        spec["initContainers"] = [
-            {
-                "name": "tpu-launch",
-                "image": self.settings.launcher_image,
-                "command": ["cp", LAUNCHER_FILE, f"{LAUNCHER_DIR}/"],
-                "volumeMounts": [mount],
-                # What namespaces of the level "restricted" demand of a container.
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "capabilities": {"drop": ["ALL"]},
-                    "seccompProfile": {"type": "RuntimeDefault"},
-                },
-            }
-        ]
-
-    def _add_compile_cache(self, spec: Manifest) -> None:
-        cache = self.job.spec.run.compile_cache
-        if cache is None:
-            return
-        main = spec["containers"][0]
-        if cache.persistent_volume_claim or cache.host_path:
-            source: Manifest = (
-                {"persistentVolumeClaim": {"claimName": cache.persistent_volume_claim}}
-                if cache.persistent_volume_claim
-                else {"hostPath": {"path": cache.host_path, "type": "DirectoryOrCreate"}}
-            )
-            spec["volumes"].append({"name": "compile-cache", **source})
-            main["volumeMounts"].append({"name": "compile-cache", "mountPath": CACHE_DIR})
-        root = cache.uri or CACHE_DIR
-        ours = {"TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT": root, "JAX_COMPILATION_CACHE_DIR": root}
-        main["env"] = with_defaults(main["env"], ours)
-
-    def _affinity(self, slice_index: int) -> Manifest:
-        """One slice in one node pool, one pool for one slice: what makes the chips' links a torus."""
-        mine: Manifest = {
-            "key": names.LABEL_SLICE_ID,
-            "operator": "In",
-            "values": [self._slice_id(slice_index)],
-        }
-        others = [mine | {"operator": "NotIn"}, {"key": names.LABEL_SLICE_ID, "operator": "Exists"}]
-        return {
-            "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_pool_term([mine])]},
-            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_pool_term(others)]},
-        }
+        return self.hosts.demand
 
     def _slice_id(self, slice_index: int) -> str:
         return names.slice_id(self.job.metadata.uid, slice_index)
-
-    def _add_environment(self, spec: Manifest, place: Place) -> tuple[str, ...]:
-        """Give every TPU container its variables; returns those that the user has set otherwise."""
-        tpu = [container for container in spec["containers"] if _requests_tpu(container)]
-        ports = _process_ports(tpu, self.gang)
-        place = replace(place, grace=_launcher_grace(spec))
-        overrides: set[str] = set()
-        for index, container in enumerate(tpu):
-            here = replace(place, container=index, containers=len(tpu), process_ports=ports)
-            overrides |= self._equip(container, here)
-        for container in filter(_requests_tpu, spec.get("initContainers", ())):
-            here = replace(place, process_ports=ports[:1] or (names.PROCESS_PORT,))
-            overrides |= self._equip(container, here)
-        if self.job.spec.run.preflight:
-            self._add_preflight(spec)
-        return tuple(sorted(overrides))
-
-    def _add_preflight(self, spec: Manifest) -> None:
-        main = next(each for each in spec["containers"] if each["name"] == names.MAIN_CONTAINER)
-        doctor = preflight(main, self._launch_command(), self.job.spec.run.command[0])
-        spec["initContainers"] = [*spec.get("initContainers", ()), doctor]
-
-    def _equip(self, container: Manifest, place: Place) -> set[str]:
-        ours = tpu_environment(self.gang, place, self.settings)
-        user = container.get("env", [])
-        if user:
-            ours["TPU_OPERATOR_SET_BY_USER"] = ",".join(sorted({variable["name"] for variable in user}))
-        container["env"] = with_defaults(user, ours)
-        container["resources"] = _matched(container["resources"])
-        return set(overridden(user, ours))
-
-
-def _away_from_maintenance(nodes: Iterable[str]) -> Manifest:
-    """What choosing a pool does, for pods that the scheduler finds a place for.
-
-    Maintenance that is scheduled shows in a label of the nodes, which may get it later; of others it takes
-    their names. Kubernetes allows one name for each requirement.
-    """
-    preference: Manifest = {"matchExpressions": [{"key": notices.SCHEDULED, "operator": "DoesNotExist"}]}
-    if fields := [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]:
-        preference["matchFields"] = fields
-    preferred = [{"weight": 100, "preference": preference}]
-    return {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
-
-
-def _add_state(spec: Manifest) -> None:
-    """Let the kubelet start the launcher again, and the launcher remember."""
-    main = spec["containers"][0]
-    spec["restartPolicy"] = "OnFailure"
-    spec["volumes"].append({"name": "state", "emptyDir": {}})
-    main["volumeMounts"].append({"name": "state", "mountPath": STATE_DIR})
-    main["env"] = with_defaults(main["env"], {"TPU_LAUNCH_STATE_DIR": STATE_DIR})
 
 
 def owner_reference(job: TPUJob) -> Manifest:
@@ -449,135 +207,3 @@ def owner_reference(job: TPUJob) -> Manifest:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-
-
-def _template(template: Mapping[str, Any] | None) -> Manifest:
-    """The parts of a PodTemplateSpec that a pod takes over."""
-    template = template or {}
-    metadata = {
-        key: template["metadata"][key]
-        for key in ("labels", "annotations")
-        if key in template.get("metadata", {})
-    }
-    spec = template.get("spec") or {}
-    return ({"metadata": metadata} if metadata else {}) | ({"spec": spec} if spec else {})
-
-
-def _containers(template: Manifest) -> list[Manifest]:
-    return list(template.get("spec", {}).get("containers", []))
-
-
-def _resources(job: TPUJob) -> Manifest:
-    return {key: value for key, value in job.spec.run.resources.wire().items() if value}
-
-
-def _capacity_selector(capacity: Capacity | None) -> dict[str, str]:
-    """Node labels by which GKE tells one kind of capacity from another."""
-    if capacity is None:
-        return {}
-    wanted = {
-        "cloud.google.com/gke-spot": "true" if capacity.spot else None,
-        "cloud.google.com/gke-flex-start": "true" if capacity.flex_start else None,
-        "cloud.google.com/reservation-name": capacity.reservation,
-        "autoscaling.gke.io/provisioning-request": capacity.provisioning_request,
-        names.NODE_POOL: capacity.node_pool,
-    }
-    return {key: value for key, value in wanted.items() if value}
-
-
-def _pool_term(expressions: list[Manifest]) -> Manifest:
-    return {
-        "topologyKey": names.NODE_POOL,
-        "labelSelector": {"matchExpressions": expressions},
-        "namespaceSelector": {},
-    }
-
-
-def _requests_tpu(container: Mapping[str, Any]) -> bool:
-    resources = container.get("resources") or {}
-    return any(names.TPU_RESOURCE in (resources.get(kind) or {}) for kind in ("limits", "requests"))
-
-
-def _chips(container: Mapping[str, Any]) -> int:
-    amounts = (container.get("resources") or {}).get("limits") or {}
-    return whole(str(amounts.get(names.TPU_RESOURCE, 0))) or 0
-
-
-def _launcher_grace(spec: Manifest) -> int | None:
-    """Seconds that the launcher may leave to processes that were told to stop; the kubelet waits longer."""
-    seconds = spec.get("terminationGracePeriodSeconds")
-    return None if seconds is None else max(seconds - LAST_WORDS, seconds // 2, 0)
-
-
-def _add_dns(spec: Manifest) -> None:
-    """Pods in their nodes' network look names up as nodes do, unless told otherwise, and find no peers."""
-    if spec.get("hostNetwork"):
-        spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
-
-
-def _oversized(spec: Manifest) -> Iterable[str]:
-    """Variables that Linux would not pass to a process: it allows 128 KiB for name and value."""
-    for container in (*spec["containers"], *spec.get("initContainers", ())):
-        for variable in container.get("env", ()):
-            size = len(variable["name"]) + len(variable.get("value") or "") + 2
-            if size > MAX_VARIABLE:
-                yield (
-                    f"variable {variable['name']} of container {container['name']} takes {size} bytes, "
-                    f"Linux allows {MAX_VARIABLE}: {_remedy(variable['name'])}"
-                )
-
-
-def _remedy(variable: str) -> str:
-    if variable.startswith(("TPU_", "TORCH_TPU_")):
-        return "shorten the job's name, which is in every address"
-    return "put it into a ConfigMap that is mounted as a file"
-
-
-def _matched(resources: Manifest) -> Manifest:
-    """Resources that request as many chips as they are limited to, wherever the user wrote the number."""
-    amounts = {kind: resources.get(kind) or {} for kind in ("requests", "limits")}
-    chips = {
-        names.TPU_RESOURCE: next(a[names.TPU_RESOURCE] for a in amounts.values() if names.TPU_RESOURCE in a)
-    }
-    return resources | {kind: chips | amount for kind, amount in amounts.items()}
-
-
-def _process_ports(tpu_containers: list[Manifest], gang: GangSpec) -> tuple[int, ...]:
-    """A port for each process of a host; with several TPU containers each holds one process.
-
-    A TPU_PROCESS_PORT that the user gave a container stands, and is the first of the container's ports.
-    """
-    own = [_user_port(container) for container in tpu_containers]
-    if len(own) > 1:
-        return tuple(port or names.PROCESS_PORT + i for i, port in enumerate(own))
-    first = next(iter(own), None) or names.PROCESS_PORT
-    # JAX's coordinator listens in the midst of them, and cannot be told to go elsewhere.
-    taken = {names.JAX_COORDINATOR_PORT} if gang.launcher is Launcher.JAX else set()
-    ports = (port for port in count(first) if port not in taken)
-    return tuple(islice(ports, gang.processes_per_host))
-
-
-def _user_port(container: Manifest) -> int | None:
-    value = next(
-        (e.get("value") for e in container.get("env", []) if e.get("name") == "TPU_PROCESS_PORT"), None
-    )
-    return whole(value)
-
-
-def _conflicts(base: Manifest, pod: Manifest, where: str) -> Iterable[str]:
-    """Fields in which the merged pod has lost what it needs to be a member of its gang."""
-    paths = [("spec", "restartPolicy"), ("spec", "hostname")]
-    labels = [("metadata", "labels", key) for key in base["metadata"]["labels"]]
-    selector = [("spec", "nodeSelector", key) for key in base["spec"].get("nodeSelector", {})]
-    for path in (*paths, *labels, *selector):
-        need, found = _get(base, path), _get(pod, path)
-        if need != found:
-            field = ".".join(path[:2]) + "".join(f"[{key}]" for key in path[2:])
-            shown = "absent" if found is None else repr(found)
-            yield f"{where}.{field} is {shown}, the operator needs {need!r}"
-
-
-def _get(manifest: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        manifest = (manifest or {}).get(key)
-    return manifest

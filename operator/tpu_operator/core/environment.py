@@ -36,7 +36,7 @@ class GangSpec:
 
     Attributes:
         kind: "TPUJob" or "TPUInference".
-        name: name of the owner.
+        name: what the names of its pods begin with.
         namespace: its namespace.
         uid: its UID.
         shape: shape of each slice.
@@ -47,6 +47,8 @@ class GangSpec:
         gate_seconds: how long launchers wait for their peers.
         alone: each slice starts and restarts without the others.
         in_place: processes are started anew in the pods that are there.
+        owner: name of the owner, where that is another.
+        first: index of the first slice in the names of pods; the program itself counts from 0.
     """
 
     kind: str
@@ -61,6 +63,8 @@ class GangSpec:
     gate_seconds: int
     alone: bool = False
     in_place: bool = False
+    owner: str = ""
+    first: int = 0
 
     def host_names(self, slice_index: int) -> tuple[str, ...]:
         """DNS names of the hosts of one slice, in worker order."""
@@ -68,14 +72,13 @@ class GangSpec:
 
     def gate(self, slice_index: int) -> str:
         """DNS name of the host at which the launchers of a slice meet with those that restart with it."""
-        return names.dns_name(
-            names.worker_name(self.name, slice_index if self.alone else 0, 0), self.subdomain
-        )
+        meet = slice_index if self.alone else self.first
+        return names.dns_name(names.worker_name(self.name, meet, 0), self.subdomain)
 
     @property
     def coordinator(self) -> str:
-        """DNS name of host 0 of slice 0."""
-        return names.dns_name(names.worker_name(self.name, 0, 0), self.subdomain)
+        """DNS name of host 0 of the first slice."""
+        return names.dns_name(names.worker_name(self.name, self.first, 0), self.subdomain)
 
     @property
     def launcher_port(self) -> int:
@@ -153,7 +156,7 @@ def _megascale(gang: GangSpec, place: Place) -> dict[str, str]:
     many = gang.num_slices > 1
     return {
         "MEGASCALE_NUM_SLICES": str(gang.num_slices) if many else "",
-        "MEGASCALE_SLICE_ID": str(place.slice_index) if many else "",
+        "MEGASCALE_SLICE_ID": str(place.slice_index - gang.first) if many else "",
         "MEGASCALE_COORDINATOR_ADDRESS": f"{gang.coordinator}:{names.MEGASCALE_PORT}" if many else "",
     }
 
@@ -162,10 +165,10 @@ def _operator(gang: GangSpec, place: Place, settings: PodSettings) -> dict[str, 
     shape = gang.shape
     values = {
         "KIND": gang.kind,
-        "NAME": gang.name,
+        "NAME": gang.owner or gang.name,
         "NAMESPACE": gang.namespace,
         "UID": gang.uid,
-        "SLICE": place.slice_index,
+        "SLICE": place.slice_index - gang.first,
         "HOST": place.host,
         "NUM_SLICES": gang.num_slices,
         "HOSTS_PER_SLICE": shape.hosts,
@@ -194,7 +197,7 @@ def _torch(gang: GangSpec, place: Place) -> dict[str, str]:
     ports = tuple(names.SLICEBUILDER_PORT + device for device in range(shape.devices_per_host))
     return {
         "NNODES": str(shape.hosts * gang.num_slices),
-        "NODE_RANK": str(place.slice_index * shape.hosts + place.host),
+        "NODE_RANK": str((place.slice_index - gang.first) * shape.hosts + place.host),
         "MASTER_ADDR": gang.coordinator,
         "MASTER_PORT": str(names.MASTER_PORT),
         "TORCH_TPU_TOPOLOGY": torch_topology(shape),

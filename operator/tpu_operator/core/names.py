@@ -5,6 +5,7 @@ One function per name: a name that is built in two places will one day differ in
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 from tpu_operator.api import GROUP
@@ -27,6 +28,20 @@ LABEL_HEADED: Final = PREFIX + "headed"
 """On the pods of an attempt that has a head, so that one that is asked for later is not missed in it."""
 LABEL_REVISION: Final = PREFIX + "revision"
 """Hash of all that a pod was made from, so that no attempt mixes pods of two templates."""
+
+LABEL_INFERENCE: Final = PREFIX + "inference"
+LABEL_ROLE: Final = PREFIX + "role"
+LABEL_COPY: Final = PREFIX + "copy"
+"""Which whole copy of the role set a replica was made for."""
+LABEL_REPLICA: Final = PREFIX + "replica"
+"""Index of a replica among those of its role and revision."""
+LABEL_KV_COMPAT: Final = PREFIX + "kv-compat"
+"""Equal for replicas that can hand KV caches to each other."""
+LABEL_LLMD_ROLE: Final = "llm-d.ai/role"
+LABEL_LLMD_SERVING: Final = "llm-d.ai/inference-serving"
+"""On host 0 of a replica: "true" while routers may send it requests."""
+SERVING: Final = "true"
+NOT_SERVING: Final = "false"
 
 ANNOTATION_MAINTENANCE: Final = PREFIX + "maintenance"
 """On the pods of a gang: when maintenance of its nodes begins. Their launchers read it from a file."""
@@ -64,6 +79,31 @@ def worker_name(job: str, slice_index: int, host: int) -> str:
 def head_name(job: str) -> str:
     """Pod name of the optional CPU head."""
     return f"{job}-head"
+
+
+def role_name(inference: str, role: str, revision: str) -> str:
+    """What the names of all pods of a role begin with, in one revision."""
+    return f"{inference}-{role}-{revision}"
+
+
+def revision_name(inference: str, revision: str) -> str:
+    """Name of the ControllerRevision that remembers a revision."""
+    return f"{inference}-{revision}"
+
+
+def scaler_name(inference: str, role: str) -> str:
+    """Name of the TPUInferenceScaler of a role."""
+    return f"{inference}-{role}"
+
+
+def group_name(role: str, revision: str, index: int) -> str:
+    """Name of a replica of a role, unique in its TPUInference."""
+    return f"{role}-{revision}-{index}"
+
+
+def group_id(inference_uid: str, group: str) -> str:
+    """Value of the label `slice-id` of a replica, of which the name alone may be too long."""
+    return f"{inference_uid}-{hashlib.sha256(group.encode()).hexdigest()[:10]}"
 
 
 def slice_name(job: str, slice_index: int) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tpu_operator.api import BlockedReason, Placement
+from tpu_operator.api import BlockedReason
 from tpu_operator.core import names
 from tpu_operator.core.pending import QUOTE, Hold, counted, some, unscheduled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tpu_operator.core.nodes import Nodes
     from tpu_operator.core.placement import Demand, Pools, Tenant
-    from tpu_operator.core.snapshot import JobSnapshot, Node, Pod, PodCondition
+    from tpu_operator.core.snapshot import Node, Pod, PodCondition
 
 REASONS: Final = frozenset(
     {BlockedReason.CAPACITY_IN_USE, BlockedReason.UNSCHEDULABLE, BlockedReason.QUOTA_EXCEEDED}
@@ -21,17 +22,16 @@ LOOK_AGAIN: Final = 30.0
 """Seconds after which what is said of other jobs is said anew: nothing tells of it when they come and go."""
 
 
-def unschedulable(pods: Iterable[Pod], snapshot: JobSnapshot, demand: Demand) -> Hold | None:
+def unschedulable(pods: Iterable[Pod], nodes: Nodes, pools: Pools, demand: Demand) -> Hold | None:
     """Pods for which the scheduler finds no node, and the nearest reason in the cluster's nodes."""
     waiting = [(pod, condition) for pod in pods if (condition := unscheduled(pod))]
     if not waiting:
         return None
-    nodes = snapshot.nodes.by_name.values()
     slices = {pod.metadata.labels.get(names.LABEL_SLICE_ID, "") for pod, _ in waiting}
     return (
-        _no_nodes(nodes, demand)
-        or _in_use(snapshot, demand, slices)
-        or _too_few(snapshot, demand)
+        _no_nodes(nodes.by_name.values(), demand)
+        or _in_use(pools, demand, slices)
+        or _too_few(pools, demand)
         or _scheduler_says(waiting)
     )
 
@@ -51,9 +51,8 @@ def _no_nodes(nodes: Iterable[Node], demand: Demand) -> Hold | None:
     return None
 
 
-def _in_use(snapshot: JobSnapshot, demand: Demand, slices: set[str]) -> Hold | None:
+def _in_use(pools: Pools, demand: Demand, slices: set[str]) -> Hold | None:
     """Who holds the hosts that would fit, and what is wrong with others; None where there is room."""
-    pools = snapshot.pools
     kind = list(pools.of(demand.selector))
     if any(_has_room(pools, pool, demand, slices) for pool in kind):
         return None
@@ -68,7 +67,7 @@ def _in_use(snapshot: JobSnapshot, demand: Demand, slices: set[str]) -> Hold | N
     faults = _faults(hosts, demand)
     return Hold(
         BlockedReason.CAPACITY_IN_USE,
-        f"{len(free)} of {len(hosts)} hosts of the kind are free, {_need(snapshot, demand, len(slices))}; "
+        f"{len(free)} of {len(hosts)} hosts of the kind are free, {_need(demand, len(slices))}; "
         f"held are {some(held, '; ')}{f'; {some(faults)}' if faults else ''}",
     )
 
@@ -79,11 +78,10 @@ def _has_room(pools: Pools, pool: str, demand: Demand, slices: set[str]) -> bool
     return len(inside) <= 1 and inside <= slices and sum(map(demand.suits, pools.nodes(pool))) >= demand.hosts
 
 
-def _too_few(snapshot: JobSnapshot, demand: Demand) -> Hold | None:
+def _too_few(pools: Pools, demand: Demand) -> Hold | None:
     """The node pool that comes nearest to having enough hosts, and what is wrong with the others."""
-    if snapshot.job.spec.scheduling.placement is Placement.SHARED:
+    if demand.shared:
         return None
-    pools = snapshot.pools
     fit = {pool: sum(map(demand.suits, pools.nodes(pool))) for pool in pools.of(demand.selector)}
     if not fit or (most := max(fit.values())) >= demand.hosts:
         return None
@@ -112,9 +110,9 @@ def _others(tenants: Iterable[Tenant], slices: set[str]) -> list[str]:
     return sorted({tenant.job for tenant in tenants if tenant.slice_id and tenant.slice_id not in slices})
 
 
-def _need(snapshot: JobSnapshot, demand: Demand, slices: int) -> str:
+def _need(demand: Demand, slices: int) -> str:
     """The hosts that have to be free, in words."""
-    if demand.hosts == 1 or snapshot.job.spec.scheduling.placement is Placement.SHARED:
+    if demand.hosts == 1 or demand.shared:
         return f"{counted(demand.hosts * slices, 'is', 'are')} needed"
     where = "one node pool" if slices == 1 else f"each of {slices} node pools"
     return f"{demand.hosts} in {where} are needed"

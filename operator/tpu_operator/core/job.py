@@ -370,7 +370,7 @@ def _hold(view: JobView, factory: PodFactory) -> pending.Hold | None:
         or pending.foreign_pods(view.strangers)
         or pending.waiting_for_old([*view.stale, *homes.vacating(view)], view.now)
         or pending.not_started(current)
-        or capacity.unschedulable(current, view.snapshot, factory.demand)
+        or capacity.unschedulable(current, view.snapshot.nodes, view.snapshot.pools, factory.demand)
         or pending.gated(current)
         or pending.neglected(current, view.now)
     )

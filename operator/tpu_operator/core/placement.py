@@ -48,12 +48,14 @@ class Demand:
         tolerations: of the pods.
         hosts: nodes for each slice.
         chips: chips of each node.
+        shared: whether slices may share a pool.
     """
 
     selector: Mapping[str, str]
     tolerations: Sequence[Mapping[str, Any]]
     hosts: int
     chips: int
+    shared: bool = False
 
     def suits(self, node: Node) -> bool:
         """Whether a pod could go to the node if nothing else were on it."""

@@ -48,8 +48,10 @@ def told(
     by_name = {each.name: each for each in pods}
     the_world = World(job(**spec), nodes=nodes, others=list(others), pods=by_name)
     chips = {"cloud.google.com/gke-accelerator-count": "4"}
-    demand = Demand(SELECTOR | chips, [], hosts=hosts, chips=4)
-    found = capacity.unschedulable(by_name.values(), the_world.snapshot(), demand)
+    shared = the_world.job.spec.scheduling.placement == "Shared"
+    demand = Demand(SELECTOR | chips, [], hosts=hosts, chips=4, shared=shared)
+    seen = the_world.snapshot()
+    found = capacity.unschedulable(by_name.values(), seen.nodes, seen.pools, demand)
     assert found is not None
     return found
 
@@ -182,7 +184,9 @@ def test_what_is_needed(hosts: int, slices: int, placement: str, need: str) -> N
 )
 def test_pods_that_the_scheduler_has_not_given_up(condition: dict[str, str]) -> None:
     demand = Demand(SELECTOR, [], hosts=4, chips=4)
-    assert capacity.unschedulable([pod(conditions=[condition])], World(job()).snapshot(), demand) is None
+    seen = World(job()).snapshot()
+    found = capacity.unschedulable([pod(conditions=[condition])], seen.nodes, seen.pools, demand)
+    assert found is None
 
 
 def test_what_is_said_of_others_is_said_anew_after_a_while() -> None:

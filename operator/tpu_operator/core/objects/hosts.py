@@ -231,6 +231,7 @@ class HostFactory:
             tolerations=[TOLERATION, *self.grant.tolerations, *(spec.get("tolerations") or [])],
             hosts=self.gang.shape.hosts,
             chips=self.gang.shape.chips_per_host,
+            shared=self.scheduling.placement == "Shared",
         )
 
     def node_selector(self) -> dict[str, str]:

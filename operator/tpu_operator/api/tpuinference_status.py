@@ -117,6 +117,11 @@ class GroupStatus(Model):
     index: int = Field(default=0, description="Index among those of its role and revision.", ge=0)
     attempt: int = Field(default=0, description="Restarts of the replica so far.", ge=0)
     state: GroupState = Field(default=GroupState.PENDING, description="Where the replica stands.")
+    reason: str | None = Field(
+        default=None,
+        description="Why it was last made anew: the cause of its failure, or NodePoolUnavailable.",
+        max_length=1024,
+    )
     ready: str = Field(default="", description='Hosts that are ready of those it has: "3/4".')
     since: Time | None = Field(
         default=None, description="Since when it is ready, or leaves; absent otherwise."

@@ -23,7 +23,7 @@ class Conditions:
         self._generation = generation
         self._now = now.replace(microsecond=0)
 
-    def set(self, kind: ConditionType, value: bool, reason: str, message: str = "") -> None:
+    def set(self, kind: str, value: bool, reason: str, message: str = "") -> None:
         """Make a condition true or false."""
         status = ConditionStatus.TRUE if value else ConditionStatus.FALSE
         old = self._before.get(kind)
@@ -36,12 +36,12 @@ class Conditions:
             last_transition_time=old.last_transition_time if old and old.status == status else self._now,
         )
 
-    def is_true(self, kind: ConditionType) -> bool:
+    def is_true(self, kind: str) -> bool:
         """Whether the condition is there and true."""
         condition = self._by_type.get(kind)
         return condition is not None and condition.status == "True"
 
-    def get(self, kind: ConditionType) -> Condition | None:
+    def get(self, kind: str) -> Condition | None:
         """The condition, or None."""
         return self._by_type.get(kind)
 

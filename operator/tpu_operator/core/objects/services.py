@@ -19,6 +19,7 @@ def headless_service(
     selector: Mapping[str, str],
     owner: Mapping[str, Any],
     port: int = names.LAUNCHER_PORT,
+    port_name: str = "launcher",
 ) -> Manifest:
     """A Service whose DNS records exist before its pods are ready: they need each other to become ready."""
     return {
@@ -36,7 +37,7 @@ def headless_service(
             "selector": dict(selector),
             "ports": [
                 {
-                    "name": "launcher",
+                    "name": port_name,
                     "port": port,
                     "targetPort": port,
                     "protocol": "TCP",

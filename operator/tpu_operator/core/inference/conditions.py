@@ -1,0 +1,161 @@
+"""Conditions of a TPUInference, from its status, and the phase that sums them up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tpu_operator.api import BlockedReason, HoldGate, InferencePhase, RolloutState
+from tpu_operator.api import InferenceConditionType as Type
+from tpu_operator.core.conditions import Conditions
+from tpu_operator.core.jobstatus import describe
+from tpu_operator.core.plan import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tpu_operator.api import Condition, RoleStatus, TPUInferenceStatus
+    from tpu_operator.core.inference.view import InferenceView
+
+STOPPED: Final = "ScaledToZero"
+STARTING: Final = "Starting"
+PENDING: Final = "Pending"
+ROLLING: Final = "RollingOut"
+NO_REVISION: Final = "NoServableRevision"
+STANDING: Final = {HoldGate.PAUSE: "Paused", HoldGate.DEADLINE: "ProgressDeadlineExceeded"}
+"""Holds at which a rollout does not progress, as reasons of the condition Progressing."""
+
+
+def summed_up(status: TPUInferenceStatus, view: InferenceView) -> TPUInferenceStatus:
+    """A status with the conditions that follow from it."""
+    found = Conditions(view.status.conditions, view.inference.metadata.generation, view.now)
+    _available(status, found)
+    _progressing(status, found)
+    _degraded(status, found, view)
+    _blocked(status, found)
+    reason, message = _explained(status, found)
+    return status.model_copy(
+        update={
+            "conditions": found.all(),
+            "phase": phase(found),
+            "reason": reason,
+            "message": message,
+        }
+    )
+
+
+def phase(conditions: Conditions) -> InferencePhase:
+    """One word for a TPUInference's conditions, from them alone."""
+    available = conditions.get(Type.AVAILABLE)
+    why = available.reason if available else PENDING
+    if why in _UNAVAILABLE:
+        return _UNAVAILABLE[why]
+    if conditions.is_true(Type.DEGRADED):
+        return InferencePhase.DEGRADED
+    progressing = conditions.get(Type.PROGRESSING)
+    rolling = progressing is not None and (progressing.status == "True" or progressing.reason != "Complete")
+    return InferencePhase.ROLLING if rolling else InferencePhase.SERVING
+
+
+_UNAVAILABLE: Final = {
+    STOPPED: InferencePhase.STOPPED,
+    STARTING: InferencePhase.STARTING,
+    PENDING: InferencePhase.PENDING,
+    NO_REVISION: InferencePhase.UNAVAILABLE,
+}
+
+
+def events(old: Iterable[Condition], new: Iterable[Condition]) -> Iterable[Event]:
+    """An event for each condition that says something else, apart from details."""
+    before = {condition.type: (condition.status, condition.reason) for condition in old}
+    for condition in new:
+        if before.get(condition.type) != (condition.status, condition.reason):
+            bad = condition.type in {Type.DEGRADED, Type.BLOCKED} and condition.status == "True"
+            lost = condition.reason in {NO_REVISION, STANDING[HoldGate.DEADLINE]}
+            yield Event(
+                bad or lost, condition.reason, f"{condition.type} is {condition.status}: {condition.message}"
+            )
+
+
+def _available(status: TPUInferenceStatus, found: Conditions) -> None:
+    serving = [revision.name for revision in status.revisions if revision.servable]
+    if serving:
+        found.set(Type.AVAILABLE, True, "Serving", f"revision {serving[0]} has a ready replica of every role")
+    elif not any(role.desired for role in status.roles):
+        found.set(Type.AVAILABLE, False, STOPPED, "all roles are scaled to zero")
+    elif status.current_revision and _was(found, Type.AVAILABLE, "Serving", NO_REVISION):
+        found.set(Type.AVAILABLE, False, NO_REVISION, _missing(status))
+    else:
+        seen = all(group.state not in {"Pending", "Restarting"} for group in status.groups) and status.groups
+        found.set(Type.AVAILABLE, False, STARTING if seen else PENDING, _missing(status))
+
+
+def _was(found: Conditions, kind: str, *reasons: str) -> bool:
+    condition = found.get(kind)
+    return condition is not None and condition.reason in reasons
+
+
+def _missing(status: TPUInferenceStatus) -> str:
+    """What the newest revision lacks to serve."""
+    newest = status.revisions[0] if status.revisions else None
+    lacking = [role.name for role in newest.roles if not role.ready] if newest else []
+    return f"no revision has a ready replica of every role; the newest lacks {', '.join(lacking) or 'all'}"
+
+
+def _progressing(status: TPUInferenceStatus, found: Conditions) -> None:
+    rollout = status.rollout
+    hold = rollout.hold
+    if rollout.state is RolloutState.IDLE:
+        found.set(
+            Type.PROGRESSING, False, "Complete", f"all replicas are of revision {status.updated_revision}"
+        )
+    elif hold is not None and hold.gate in STANDING:
+        found.set(Type.PROGRESSING, False, STANDING[hold.gate], hold.reason)
+    else:
+        several = len({group.revision for group in status.groups}) > 1
+        text = f"; {hold.gate}: {hold.reason}" if hold else ""
+        found.set(
+            Type.PROGRESSING, True, ROLLING if several else "Scaling", f"ready are {rollout.step}{text}"
+        )
+
+
+def _degraded(status: TPUInferenceStatus, found: Conditions, view: InferenceView) -> None:
+    """Once it was complete, fewer replicas than a rollout may take away are a fault."""
+    common = view.inference.spec.rollout.max_unavailable
+    budgets = {role.name: role.rollout.max_unavailable for role in view.inference.spec.roles}
+    short = [
+        role
+        for role in status.roles
+        if role.ready < min(role.desired, role.replicas) - _or(budgets.get(role.name), common)
+    ]
+    if short and status.current_revision:
+        failure = f"; last failure: {describe(status.last_failure)}" if status.last_failure else ""
+        found.set(Type.DEGRADED, True, "ReplicasNotReady", f"ready are {_in_words(short)}{failure}")
+    else:
+        found.set(Type.DEGRADED, False, "AsExpected")
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _in_words(roles: Iterable[RoleStatus]) -> str:
+    return ", ".join(f"{role.ready} of {role.desired} {role.name}" for role in roles)
+
+
+def _blocked(status: TPUInferenceStatus, found: Conditions) -> None:
+    if status.pending is not None:
+        found.set(Type.BLOCKED, True, status.pending.reason, status.pending.message)
+    elif found.is_true(Type.BLOCKED):
+        found.set(Type.BLOCKED, False, "NotBlocked")
+
+
+def _explained(status: TPUInferenceStatus, found: Conditions) -> tuple[str | None, str | None]:
+    """What keeps it from its goal, in one word and in more."""
+    if found.is_true(Type.BLOCKED) and status.pending is not None:
+        return BlockedReason(status.pending.reason), status.pending.message
+    if status.rollout.hold is not None:
+        return status.rollout.hold.gate, status.rollout.hold.reason
+    degraded = found.get(Type.DEGRADED)
+    if degraded is not None and degraded.status == "True":
+        return degraded.reason, degraded.message
+    return None, None

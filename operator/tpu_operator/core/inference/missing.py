@@ -1,0 +1,92 @@
+"""The pods that replicas lack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tpu_operator.core.inference import placing, repair
+from tpu_operator.core.inference.groups import Group
+from tpu_operator.core.slicegroup import Gang, workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tpu_operator.core.inference.draft import Draft
+    from tpu_operator.core.inference.groups import GroupKey
+    from tpu_operator.core.inference.view import InferenceView
+    from tpu_operator.core.plan import Manifest
+    from tpu_operator.core.slicegroup import Member
+
+
+@dataclass(slots=True)
+class Missing:
+    """Pods to make.
+
+    Attributes:
+        lists: ConfigMaps that they refer to, by name.
+        pods: their manifests.
+        conflicts: what stands against making some of them.
+    """
+
+    lists: dict[str, Manifest] = field(default_factory=dict)
+    pods: list[Manifest] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+
+    @property
+    def creates(self) -> list[Manifest]:
+        """All of that, in the order in which it has to be made."""
+        return [*self.lists.values(), *self.pods]
+
+
+def missing_pods(draft: Draft) -> Missing:
+    """The pods that replicas lack, those just decided on included."""
+    view = draft.view
+    found = Missing()
+    groups = [group for group in _candidates(draft) if _may_start(draft, group)]
+    pools = placing.pools(view, groups)
+    for group in groups:
+        _add(view, group, pools.get(group.key, ""), found)
+    return found
+
+
+def _candidates(draft: Draft) -> Iterable[Group]:
+    """Replicas to stay, and those to come."""
+    view = draft.view
+    yield from (group for group in view.kept if not draft.decided(group.key))
+    for key, group, record in draft.records:
+        if group is None:
+            gang = Gang(_members(view, key), attempt=record.attempt, pods={}, started=False)
+            yield Group(key, gang, record)
+
+
+def _members(view: InferenceView, key: GroupKey) -> tuple[Member, ...]:
+    factory = view.factory(key)
+    if factory is None:
+        return ()
+    return workers(factory.base, (key.index,), factory.shape.hosts)
+
+
+def _may_start(draft: Draft, group: Group) -> bool:
+    """Whether a replica lacks pods, and none is in their way."""
+    if not group.gang.absent or group.gang.stale:
+        return False
+    wait = repair.pause(group, draft.view)
+    draft.requeue(wait or None)
+    strangers = {pod.name for pod in draft.view.strangers}
+    return not wait and not any(member.name in strangers for member in group.gang.absent)
+
+
+def _add(view: InferenceView, group: Group, pool: str, found: Missing) -> None:
+    """The pods of one replica, all of them or none."""
+    factory = view.factory(group.key)
+    if factory is None:
+        return
+    if factory.problems:
+        found.conflicts += factory.problems
+        return
+    for member in group.gang.absent:
+        built = factory.pod(group.key.index, member.host or 0, group.gang.attempt, pool)
+        found.pods.append(built.manifest)
+        if built.lists:
+            found.lists.setdefault(built.lists["metadata"]["name"], built.lists)

@@ -1,0 +1,51 @@
+"""What a decision about a TPUInference sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tpu_operator.core.nodes import Nodes
+from tpu_operator.core.placement import Pools
+from tpu_operator.core.snapshot import Metadata, View
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpu_operator.api import TPUInference
+    from tpu_operator.core.snapshot import Custom, Pod, Service
+
+
+class ControllerRevision(View, frozen=True):
+    """A revision as it is remembered."""
+
+    metadata: Metadata
+    revision: int = 0
+    data: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceSnapshot:
+    """All that the decision about one TPUInference may depend on, apart from the time.
+
+    Attributes:
+        inference: the TPUInference.
+        pods: every pod with its label in its namespace, by name, whoever owns it.
+        services: Services with its label, by name.
+        revisions: ControllerRevisions with its label, by name.
+        scalers: TPUInferenceScalers with its label, by name.
+        nodes: the nodes.
+        pools: node pools and who holds them.
+        refusal: what the API server said when it last refused to create a child, empty when it did not.
+    """
+
+    inference: TPUInference
+    pods: Mapping[str, Pod] = field(default_factory=dict)
+    services: Mapping[str, Service] = field(default_factory=dict)
+    revisions: Mapping[str, ControllerRevision] = field(default_factory=dict)
+    scalers: Mapping[str, Custom] = field(default_factory=dict)
+    nodes: Nodes = field(default_factory=Nodes)
+    pools: Pools = field(default_factory=Pools)
+    refusal: str = ""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY
 
 from tpu_operator.controllers.chipseconds import ChipSeconds
 from tpu_operator.controllers.cluster import ClusterState
+from tpu_operator.controllers.inference import InferenceController
+from tpu_operator.controllers.inferencemetrics import InferenceMetrics
 from tpu_operator.controllers.job import JobController
 from tpu_operator.controllers.jobmetrics import JobMetrics
+from tpu_operator.core.inference.view import Installation
 from tpu_operator.core.names import FIELD_MANAGER
 from tpu_operator.engine import metrics
 from tpu_operator.engine.applier import Applier
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
     from tpu_operator.settings import Settings
 
 log = logging.getLogger(__name__)
+
+INFERENCES: Final = "tpuinferences"
+"""Tells the queues of one kind from those of the other, in metrics."""
 
 
 class Runner:
@@ -54,21 +60,31 @@ class Runner:
         cluster = ClusterState(api, settings.node_lost_after)
         # A queue each: a controller knows nothing of the keys of another's namespace.
         share = max(1, settings.workers // 2)
-        queues = {namespace: WorkQueue(namespace, share) for namespace in settings.namespaces or ("",)}
-        self._controllers = [
-            (JobController(api, queue, settings.pods, cluster, namespace), queue)
-            for namespace, queue in queues.items()
+        namespaces = settings.namespaces or ("",)
+        jobs = {namespace: WorkQueue(namespace, share) for namespace in namespaces}
+        self._job_controllers = [
+            JobController(api, queue, settings.pods, cluster, namespace) for namespace, queue in jobs.items()
         ]
-
+        installation = Installation(settings.pods, settings.images)
+        models = {namespace: WorkQueue(f"{namespace}/{INFERENCES}", share) for namespace in namespaces}
+        self._inference_controllers = [
+            InferenceController(api, queue, installation, cluster, namespace)
+            for namespace, queue in models.items()
+        ]
+        self._queues = [*jobs.values(), *models.values()]
         self._recorder = Recorder(api, settings.identity, clock)
         self._spent = ChipSeconds(clock)
-        for controller, _ in self._controllers:
+        for controller in self._job_controllers:
             self._spent.follow(controller.jobs)
+
+    @property
+    def _controllers(self) -> list[JobController | InferenceController]:
+        return [*self._job_controllers, *self._inference_controllers]
 
     @property
     def informers(self) -> list[Informer[Any]]:
         """All of them, each once."""
-        every = [i for controller, _ in self._controllers for i in controller.informers.values()]
+        every = [i for controller in self._controllers for i in controller.informers.values()]
         return list(dict.fromkeys(every))
 
     def synced(self) -> bool:
@@ -94,15 +110,23 @@ class Runner:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        collector = JobMetrics(self._jobs, self._spent, self._elector.held, self._clock)
-        REGISTRY.register(collector)
+        collectors = (
+            JobMetrics(self._jobs, self._spent, self._elector.held, self._clock),
+            InferenceMetrics(self._inferences, self._elector.held, self._clock),
+        )
+        for collector in collectors:
+            REGISTRY.register(collector)
         try:
             await self._run()
         finally:
-            REGISTRY.unregister(collector)
+            for collector in collectors:
+                REGISTRY.unregister(collector)
 
     def _jobs(self) -> list[Custom]:
-        return [job for controller, _ in self._controllers for job in controller.jobs.values()]
+        return [job for controller in self._job_controllers for job in controller.jobs.values()]
+
+    def _inferences(self) -> list[Custom]:
+        return [each for controller in self._inference_controllers for each in controller.inferences.values()]
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -146,6 +170,6 @@ class Runner:
     async def _reconcile(self, applier: Applier) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run())
-            for controller, queue in self._controllers:
+            for controller, queue in zip(self._controllers, self._queues, strict=True):
                 reconciler = Reconciler(controller, queue, applier, self._clock)
                 group.create_task(reconciler.run(self._settings.workers))

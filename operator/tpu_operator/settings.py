@@ -8,6 +8,7 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tpu_operator.core.inference.images import Images
 from tpu_operator.core.settings import PodSettings
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ class Settings:
 
     pods: PodSettings
     """What ends up in pods."""
+
+    images: Images
+    """Images around TPUInferences that name none."""
 
     namespaces: tuple[str, ...]
     """Namespaces to work in; none means the whole cluster."""
@@ -62,6 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--runtime-image", required=True, help="image of pods whose job names none")
     add("--launcher-image", required=True, help="image that brings the launcher to images that are not ours")
+    add("--endpoint-picker-image", default="", help="image of endpoint pickers for which none is named")
+    add("--sidecar-image", default="", help="image of routing sidecars for which none is named")
     add("--emulate", choices=["", "cpu"], default="", help="`cpu` where the cluster has no TPUs")
     add("--inject-topology-env", action="store_true", help="set what GKE's device plugin sets on GKE")
     add(
@@ -107,6 +113,11 @@ def from_arguments(arguments: argparse.Namespace) -> Settings:
             launcher_image=arguments.launcher_image,
             emulate=arguments.emulate,
             inject_topology_env=arguments.inject_topology_env,
+        ),
+        images=Images(
+            engine=arguments.runtime_image,
+            endpoint_picker=arguments.endpoint_picker_image,
+            sidecar=arguments.sidecar_image,
         ),
         namespaces=tuple(dict.fromkeys(arguments.namespace)),
         own_namespace=arguments.own_namespace,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.loop import OWNER, Process
 from tests.sim.wire import SimApi
+from tpu_operator.core.inference.images import Images
 from tpu_operator.core.settings import PodSettings
 from tpu_operator.runner import Runner
 from tpu_operator.settings import Settings
@@ -28,6 +29,7 @@ CLOCK_JUMP = 40.0
 """Seconds that a replica's time of day jumps."""
 SETTINGS = Settings(
     pods=PodSettings(runtime_image="example/runtime:1", launcher_image="example/operator:1"),
+    images=Images("example/runtime:1", "example/picker:1", "example/sidecar:1"),
     namespaces=(),
     own_namespace="tpu-operator",
     identity="",

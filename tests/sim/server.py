@@ -29,10 +29,11 @@ NAMES = {
     "nodes": "Node",
     "resourcequotas": "ResourceQuota",
     "tpujobs": "TPUJob",
+    "controllerrevisions": "ControllerRevision",
     "leases": "Lease",
 }
 SERVED = {*NAMES, "events"}
-"""What there is; PodGroups and Kueue are not."""
+"""What there is; PodGroups, Kueue and TPUInferences are not."""
 FINISHED = {"Succeeded", "Failed"}
 LIST_KEYS: Mapping[str, tuple[str, ...]] = {"ports": ("port", "protocol"), "ownerReferences": ("uid",)}
 ATOMIC = {"selector"}

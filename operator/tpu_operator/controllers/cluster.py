@@ -56,9 +56,11 @@ class ClusterState:
         heard = now - timedelta(seconds=self.nodes.age())
         return Nodes(self.nodes.of(EVERY), self.nodes.seen, self._node_lost_after, heard)
 
-    def claim(self, job: Key, creates: Iterable[Manifest], reserved: Mapping[str, str] = EMPTY) -> None:
-        """Hold node pools for the pods that a job is about to get, until it is decided about again."""
-        self.pools.claim(job, claims("/".join(job), creates, reserved))
+    def claim(
+        self, kind: str, owner: Key, creates: Iterable[Manifest], reserved: Mapping[str, str] = EMPTY
+    ) -> None:
+        """Hold node pools for the pods that an object is about to get, until it is decided about again."""
+        self.pools.claim((kind, *owner), claims("/".join(owner), creates, reserved))
 
     def _on_node(self, key: Key, old: Node | None, new: Node | None) -> None:
         if old and new and _digest(old) == _digest(new):

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from tpu_operator.api import API_VERSION, TPUJob, TPUJobStatus
 from tpu_operator.controllers.cluster import EMPTY
+from tpu_operator.controllers.decode import decode, explain
 from tpu_operator.core import job, names
 from tpu_operator.core.jobstatus import refused
 from tpu_operator.core.kueue import Workload
@@ -162,7 +163,7 @@ class JobController:
     def _claim(self, key: Key, creates: Iterable[Manifest], reserved: Mapping[str, str] = EMPTY) -> None:
         """Hold node pools and quota for pods that a job is about to get, until it is decided about again."""
         pods = [manifest for manifest in creates if manifest["kind"] == "Pod"]
-        self._cluster.claim(key, pods, reserved)
+        self._cluster.claim(self.kind, key, pods, reserved)
         self._quota_claims.pop(key, None)
         if pods and self.quotas.of((key[0], "")):
             self._quota_claims[key] = demand(pods)
@@ -194,11 +195,11 @@ class JobController:
             status = TPUJobStatus.parse(custom.status)
         except ValidationError as error:
             # Without its history a job might run twice: better to leave it to a version that can read it.
-            return Plan(events=(Event(True, "UnreadableStatus", _explain(error)),))
+            return Plan(events=(Event(True, "UnreadableStatus", explain(error)),))
         try:
-            decoded = _decode(custom)
+            decoded = decode(TPUJob, custom)
         except ValidationError as error:
-            return refused(status, custom.metadata.generation, now, _explain(error))
+            return refused(status, custom.metadata.generation, now, explain(error))
         snapshot = JobSnapshot(
             job=decoded,
             pods=dict(self.pods.of(key)),
@@ -220,31 +221,3 @@ def job_of(item: Child) -> Key | None:
     """Key of the job that an object says it belongs to."""
     name = item.metadata.labels.get(names.LABEL_JOB)
     return (item.metadata.namespace, name) if name else None
-
-
-def _decode(custom: Custom) -> TPUJob:
-    meta = custom.metadata
-    return TPUJob.parse(
-        {
-            "metadata": {
-                "name": meta.name,
-                "namespace": meta.namespace,
-                "uid": meta.uid,
-                "resourceVersion": meta.resource_version,
-                "generation": meta.generation,
-                "deletionTimestamp": meta.deletion_timestamp,
-                "labels": meta.labels,
-            },
-            "spec": custom.spec,
-            "status": custom.status,
-        }
-    )
-
-
-def _explain(error: ValidationError) -> str:
-    """The first problems of a spec, each with its field and value."""
-    problems = [
-        f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']} (is {problem['input']!r:.200})"
-        for problem in error.errors()[:3]
-    ]
-    return "; ".join(problems)

@@ -87,7 +87,7 @@ class Pools:
         self._seats: dict[Key, tuple[str, str, Tenant]] = {}
         self._on_node: defaultdict[str, Counter[Tenant]] = defaultdict(Counter)
         self._tenants: defaultdict[str, Counter[Tenant]] = defaultdict(Counter)
-        self._claims: dict[Key, Mapping[str, Tenant]] = {}
+        self._claims: dict[tuple[str, ...], Mapping[str, Tenant]] = {}
         self._claimed: defaultdict[str, Counter[Tenant]] = defaultdict(Counter)
 
     def put_node(self, node: Node) -> None:
@@ -124,7 +124,7 @@ class Pools:
             return
         tenant = Tenant(
             meta.labels.get(names.LABEL_SLICE_ID, ""),
-            f"{meta.namespace}/{meta.labels.get(names.LABEL_JOB, '')}",
+            f"{meta.namespace}/{_owner(meta.labels)}",
         )
         seat = (pod.spec.node_name, pod.spec.node_selector.pool, tenant)
         if self._seats.get(key) == seat:
@@ -150,12 +150,12 @@ class Pools:
         if pool and tenant.slice_id:
             _take(self._tenants, pool, Counter([tenant]))
 
-    def claim(self, job: Key, pools: Mapping[str, Tenant]) -> None:
-        """Hold these pools, and no others, for pods that a job is about to get."""
-        for pool, tenant in self._claims.pop(job, {}).items():
+    def claim(self, owner: tuple[str, ...], pools: Mapping[str, Tenant]) -> None:
+        """Hold these pools, and no others, for pods that an object is about to get."""
+        for pool, tenant in self._claims.pop(owner, {}).items():
             _take(self._claimed, pool, Counter([tenant]))
         if pools:
-            self._claims[job] = pools
+            self._claims[owner] = pools
             for pool, tenant in pools.items():
                 self._claimed[pool][tenant] += 1
 
@@ -247,6 +247,11 @@ def shunned(pools: Pools, now: datetime, ahead: float) -> Callable[[str], bool]:
         return any(notice_of(node, now, ahead) for node in pools.nodes(pool))
 
     return told
+
+
+def _owner(labels: Mapping[str, str]) -> str:
+    """Name of the object that a pod belongs to."""
+    return labels.get(names.LABEL_JOB) or labels.get(names.LABEL_INFERENCE, "")
 
 
 def _shape(labels: Mapping[str, str]) -> Shape:

@@ -40,6 +40,9 @@ NODES: Final = Resource("", "v1", "nodes", "Node")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
 TPUJOBS: Final = Resource(GROUP, VERSION, "tpujobs", "TPUJob")
+INFERENCES: Final = Resource(GROUP, VERSION, "tpuinferences", "TPUInference")
+SCALERS: Final = Resource(GROUP, VERSION, "tpuinferencescalers", "TPUInferenceScaler")
+CONTROLLER_REVISIONS: Final = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 POD_GROUPS: Final = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass")
 WORKLOADS: Final = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
@@ -49,6 +52,10 @@ WORKLOAD_PRIORITY_CLASSES: Final = Resource(
 )
 
 BY_KIND: Final = {
-    resource.kind: resource for resource in (PODS, SERVICES, CONFIG_MAPS, POD_GROUPS, WORKLOADS, TPUJOBS)
+    resource.kind: resource
+    for resource in (
+        *(PODS, SERVICES, CONFIG_MAPS, POD_GROUPS, WORKLOADS, TPUJOBS),
+        *(INFERENCES, SCALERS, CONTROLLER_REVISIONS),
+    )
 }
 """Kinds that plans may name."""

@@ -24,6 +24,7 @@ from kubernetes.aio import client as kubernetes_client
 from hack.devcluster import fake, tpu
 from tests.cluster.faults.forked import Forked
 from tests.cluster.faults.proxy import Proxy, Upstream
+from tpu_operator.core.inference.images import Images
 from tpu_operator.core.settings import PodSettings
 from tpu_operator.engine.client import ApiServer
 from tpu_operator.runner import Runner
@@ -369,6 +370,7 @@ def settings(namespace: str) -> Settings:
     """Settings of a replica that works in one namespace alone."""
     return Settings(
         pods=PodSettings(runtime_image="example/runtime:1", launcher_image="example/operator:1"),
+        images=Images("example/runtime:1", "example/picker:1", "example/sidecar:1"),
         namespaces=(namespace,),
         own_namespace=namespace,
         identity="replica",

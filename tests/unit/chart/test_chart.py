@@ -106,6 +106,11 @@ def _rules(role: Manifest) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 IN_NAMESPACES: Rules = {
     ("tpu-operator.dev/tpujobs", "", ("delete", "list", "watch")),
     ("tpu-operator.dev/tpujobs/status", "", ("patch",)),
+    ("tpu-operator.dev/tpuinferences", "", ("list", "watch")),
+    ("tpu-operator.dev/tpuinferences/status", "", ("patch",)),
+    ("tpu-operator.dev/tpuinferencescalers", "", ("create", "delete", "get", "list", "watch")),
+    ("tpu-operator.dev/tpuinferencescalers/status", "", ("patch",)),
+    ("apps/controllerrevisions", "", ("create", "delete", "get", "list", "patch", "watch")),
     ("/pods", "", ("create", "delete", "get", "list", "patch", "watch")),
     ("/services", "", ("create", "get", "list", "patch", "watch")),
     ("/configmaps", "", ("create", "get")),

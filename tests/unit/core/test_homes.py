@@ -36,7 +36,7 @@ class Shared(Kube):
             self.others = list(self.neighbor.pods.values())
         found = super().snapshot()
         for world in filter(None, (self, self.neighbor)):
-            found.pools.claim(("default", world.job.metadata.name), world.claims)
+            found.pools.claim(("TPUJob", "default", world.job.metadata.name), world.claims)
         return found
 
     def plan(self) -> Plan:

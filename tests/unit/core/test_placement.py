@@ -126,10 +126,10 @@ class TestTenants:
 
     def test_a_claim_holds_until_the_next(self) -> None:
         pools = pools_of((node_pool("a") | node_pool("b")).values(), [])
-        pools.claim(("default", "other"), {"a": Tenant("x-0", "default/other")})
+        pools.claim(("TPUJob", "default", "other"), {"a": Tenant("x-0", "default/other")})
         assert choice(pools) == {"mine": "b"}
         assert choose(pools, DEMAND, {"x-0": None}) == {"x-0": "a"}
-        pools.claim(("default", "other"), {})
+        pools.claim(("TPUJob", "default", "other"), {})
         assert choice(pools) == {"mine": "a"}
 
 

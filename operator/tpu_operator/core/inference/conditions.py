@@ -20,6 +20,8 @@ STOPPED: Final = "ScaledToZero"
 STARTING: Final = "Starting"
 PENDING: Final = "Pending"
 ROLLING: Final = "RollingOut"
+SCALING: Final = "Scaling"
+COMPLETE: Final = "Complete"
 NO_REVISION: Final = "NoServableRevision"
 STANDING: Final = {HoldGate.PAUSE: "Paused", HoldGate.DEADLINE: "ProgressDeadlineExceeded"}
 """Holds at which a rollout does not progress, as reasons of the condition Progressing."""
@@ -52,7 +54,7 @@ def phase(conditions: Conditions) -> InferencePhase:
     if conditions.is_true(Type.DEGRADED):
         return InferencePhase.DEGRADED
     progressing = conditions.get(Type.PROGRESSING)
-    rolling = progressing is not None and (progressing.status == "True" or progressing.reason != "Complete")
+    rolling = progressing is not None and progressing.reason in {ROLLING, *STANDING.values()}
     return InferencePhase.ROLLING if rolling else InferencePhase.SERVING
 
 
@@ -104,18 +106,22 @@ def _missing(status: TPUInferenceStatus) -> str:
 def _progressing(status: TPUInferenceStatus, found: Conditions) -> None:
     rollout = status.rollout
     hold = rollout.hold
-    if rollout.state is RolloutState.IDLE:
-        found.set(
-            Type.PROGRESSING, False, "Complete", f"all replicas are of revision {status.updated_revision}"
-        )
-    elif hold is not None and hold.gate in STANDING:
-        found.set(Type.PROGRESSING, False, STANDING[hold.gate], hold.reason)
+    if len({group.revision for group in status.groups}) > 1 or rollout.state is not RolloutState.IDLE:
+        if hold is not None and hold.gate in STANDING:
+            found.set(Type.PROGRESSING, False, STANDING[hold.gate], hold.reason)
+        else:
+            text = f"; {hold.gate}: {hold.reason}" if hold else ""
+            found.set(Type.PROGRESSING, True, ROLLING, f"ready are {rollout.step}{text}")
+    elif status.current_revision == status.updated_revision and _in_number(status):
+        text = f"all replicas are of revision {status.updated_revision}"
+        found.set(Type.PROGRESSING, False, COMPLETE, text)
     else:
-        several = len({group.revision for group in status.groups}) > 1
-        text = f"; {hold.gate}: {hold.reason}" if hold else ""
-        found.set(
-            Type.PROGRESSING, True, ROLLING if several else "Scaling", f"ready are {rollout.step}{text}"
-        )
+        reason = SCALING if status.current_revision else STARTING
+        found.set(Type.PROGRESSING, True, reason, f"ready are {rollout.step}")
+
+
+def _in_number(status: TPUInferenceStatus) -> bool:
+    return all(role.replicas == role.desired for role in status.roles)
 
 
 def _degraded(status: TPUInferenceStatus, found: Conditions, view: InferenceView) -> None:

@@ -64,7 +64,7 @@ def leaving(view: InferenceView) -> list[Delete]:
 
 
 def _deletes(pods: Iterable[Pod], grace: int | None, view: InferenceView) -> list[Delete]:
-    """Deletions of pods that are not going yet, or not fast enough. On lost nodes nobody would confirm them."""
+    """Deletions of pods that are not going yet, or not fast enough; lost nodes would not confirm any."""
     found = []
     for pod in pods:
         meta = pod.metadata

@@ -76,7 +76,7 @@ class TestStructure:
         kubernetes_validate.validate(crd.definition(kind), "1.37", strict=True)
 
 
-def test_only_slices_has_a_default_on_the_server() -> None:
+def test_only_what_kubernetes_itself_reads_has_a_default_on_the_server() -> None:
     """Every other default lives in the operator, so that stored objects stay as users wrote them."""
     defaults = {
         f"{kind.plural}{path}": node["default"]
@@ -84,7 +84,11 @@ def test_only_slices_has_a_default_on_the_server() -> None:
         for path, node in nodes(schema_of(kind))
         if "default" in node
     }
-    assert defaults == {"tpujobs.spec.tpu.slices": 1}
+    assert defaults == {
+        "tpujobs.spec.tpu.slices": 1,
+        "tpuinferences.spec.replicas": 1,
+        "tpuinferencescalers.spec.replicas": 1,
+    }
 
 
 def test_names_and_columns() -> None:
@@ -102,15 +106,36 @@ def test_names_and_columns() -> None:
     assert [c["name"] for c in columns if c.get("priority") == 1] == ["Reason", "Message"]
 
 
+def test_what_can_be_scaled_has_the_subresource_for_it() -> None:
+    paths = {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+    found = {kind.plural: crd.definition(kind)["spec"]["versions"][0]["subresources"] for kind in crd.KINDS}
+    assert {plural: each.get("scale") for plural, each in found.items()} == {
+        "tpujobs": None,
+        "tpuinferences": paths,
+        "tpuinferencescalers": paths,
+    }
+
+
+def test_columns_of_a_tpuinference_say_whether_it_serves_and_rolls_and_what_holds_it() -> None:
+    columns = crd.definition(crd.KINDS[1])["spec"]["versions"][0]["additionalPrinterColumns"]
+    assert [c["name"] for c in columns if "priority" not in c] == [
+        *("Phase", "Ready", "Revision", "Rollout", "Hold", "Restarts", "Age")
+    ]
+
+
 def test_committed_files_are_up_to_date() -> None:
     assert crd.difference(CRDS) == ""
 
 
 def test_output_is_deterministic_and_free_of_anchors() -> None:
-    (text,) = crd.render().values()
-    assert text == next(iter(crd.render().values()))
-    assert not any(line.rpartition(" ")[2].startswith(("&id", "*id")) for line in text.splitlines())
-    assert yaml.safe_load(text) == crd.definition(crd.KINDS[0])
+    assert crd.render() == crd.render()
+    for kind, text in zip(crd.KINDS, crd.render().values(), strict=True):
+        assert not any(line.rpartition(" ")[2].startswith(("&id", "*id")) for line in text.splitlines())
+        assert yaml.safe_load(text) == crd.definition(kind)
 
 
 def test_check_passes_after_write(tmp_path: Path) -> None:

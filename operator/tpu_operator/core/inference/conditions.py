@@ -159,9 +159,9 @@ def _explained(status: TPUInferenceStatus, found: Conditions) -> tuple[str | Non
     """What keeps it from its goal, in one word and in more."""
     if found.is_true(Type.BLOCKED) and status.pending is not None:
         return BlockedReason(status.pending.reason), status.pending.message
-    if status.rollout.hold is not None:
-        return status.rollout.hold.gate, status.rollout.hold.reason
     degraded = found.get(Type.DEGRADED)
     if degraded is not None and degraded.status == "True":
         return degraded.reason, degraded.message
+    if status.rollout.hold is not None:
+        return status.rollout.hold.gate, status.rollout.hold.reason
     return None, None

@@ -62,8 +62,8 @@ class RoleFactory:
         if faults := list(self._engine(0, 0).problems):
             return faults
         # All hosts but the first are alike.
-        hosts = range(min(2, self.shape.hosts))
-        return list(dict.fromkeys(c for host in hosts for c in self.pod(0, host, 0).conflicts))
+        found = (self.pod(0, host, 0).conflicts for host in range(min(2, self.shape.hosts)))
+        return list(next(filter(None, found), ()))
 
     @property
     def demand(self) -> Demand:

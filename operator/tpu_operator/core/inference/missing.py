@@ -73,8 +73,7 @@ def _may_start(draft: Draft, group: Group) -> bool:
         return False
     wait = repair.pause(group, draft.view)
     draft.requeue(wait or None)
-    strangers = {pod.name for pod in draft.view.strangers}
-    return not wait and not any(member.name in strangers for member in group.gang.absent)
+    return not wait and not any(member.name in draft.view.foreign for member in group.gang.absent)
 
 
 def _add(view: InferenceView, group: Group, pool: str, found: Missing) -> None:

@@ -49,7 +49,7 @@ class InferenceView:
         newest: the revision that the spec asks for.
         revisions: all that are known, by name, the newest one too.
         groups: its replicas, of all revisions.
-        strangers: pods with names that we need and owners that we are not.
+        foreign: names of pods that others own.
         surplus: pods of ours that belong to no replica.
         losses: by pod, the nodes that are lost.
         until_lost: seconds until another node may count as lost, None if all are well.
@@ -61,7 +61,7 @@ class InferenceView:
     newest: Revision
     revisions: Mapping[str, Revision]
     groups: tuple[Group, ...]
-    strangers: tuple[Pod, ...]
+    foreign: frozenset[str]
     surplus: tuple[Pod, ...]
     losses: Mapping[str, Loss]
     until_lost: float | None
@@ -85,6 +85,12 @@ class InferenceView:
     def selector(self) -> dict[str, str]:
         """Labels that all its pods share."""
         return {names.LABEL_INFERENCE: self.name}
+
+    @property
+    def strangers(self) -> list[Pod]:
+        """Pods with names that we need and owners that we are not."""
+        wanted = (member.name for group in self.kept for member in group.gang.members)
+        return [self.snapshot.pods[name] for name in wanted if name in self.foreign]
 
     @property
     def kept(self) -> list[Group]:
@@ -142,7 +148,7 @@ def observe(snapshot: InferenceSnapshot, now: datetime, installation: Installati
         newest=newest,
         revisions=revisions,
         groups=tuple(groups),
-        strangers=tuple(p for name, p in snapshot.pods.items() if name in wanted and name not in ours),
+        foreign=frozenset(snapshot.pods.keys() - ours.keys()),
         surplus=tuple(pod for name, pod in ours.items() if name not in wanted),
         losses=losses,
         until_lost=min(waits, default=None),

@@ -44,39 +44,40 @@ class Kube:
             kubernetes.config.new_client_from_config(str(kubeconfig))
         )
 
-    def _resource(self, kind: tuple[str, str]) -> Any:
+    def resource(self, kind: tuple[str, str]) -> Any:
+        """The client of one kind."""
         return self._client.resources.get(api_version=kind[0], kind=kind[1])
 
     def create(self, kind: tuple[str, str], manifest: Object, namespace: str = "") -> Object:
         body = {"apiVersion": kind[0], "kind": kind[1]} | manifest
-        found: Object = self._resource(kind).create(body=body, namespace=namespace or None).to_dict()
+        found: Object = self.resource(kind).create(body=body, namespace=namespace or None).to_dict()
         return found
 
     def get(self, kind: tuple[str, str], name: str, namespace: str = "") -> Object | None:
         try:
-            found: Object = self._resource(kind).get(name=name, namespace=namespace or None).to_dict()
+            found: Object = self.resource(kind).get(name=name, namespace=namespace or None).to_dict()
         except NotFoundError:
             return None
         return found
 
     def list(self, kind: tuple[str, str], namespace: str, selector: str = "") -> list[Object]:
-        found = self._resource(kind).get(namespace=namespace, label_selector=selector)
+        found = self.resource(kind).get(namespace=namespace, label_selector=selector)
         return list(found.to_dict()["items"])
 
     def delete(self, kind: tuple[str, str], name: str, namespace: str = "", **options: Any) -> None:
         with contextlib.suppress(NotFoundError):
-            self._resource(kind).delete(name=name, namespace=namespace or None, body=options or None)
+            self.resource(kind).delete(name=name, namespace=namespace or None, body=options or None)
 
     def patch(self, kind: tuple[str, str], name: str, namespace: str, patch: Object) -> Object:
         found: Object = (
-            self._resource(kind)
+            self.resource(kind)
             .patch(name=name, namespace=namespace, body=patch, content_type=MERGE)
             .to_dict()
         )
         return found
 
     def patch_status(self, kind: tuple[str, str], name: str, namespace: str, status: Object) -> None:
-        self._resource(kind).status.patch(
+        self.resource(kind).status.patch(
             name=name, namespace=namespace, body={"status": status}, content_type=MERGE
         )
 

@@ -1,0 +1,120 @@
+"""TPUInferences that the real API server must refuse, with messages that say what to write, or accept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kubernetes.dynamic.exceptions import DynamicApiError
+
+from tests.cluster.inference.models import TPU, role
+
+if TYPE_CHECKING:
+    from tests.cluster.inference.models import Models
+    from tests.kube import Kube
+
+NO_BUDGET = {"maxSurge": 0, "maxUnavailable": 0}
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "one role at zero": (
+        {"roles": [role("prefill", 0), role("decode", 2)]},
+        "prefill has 0 replicas and other roles have some",
+    ),
+    "budgets by which nothing moves": (
+        {"rollout": NO_BUDGET},
+        "must not be 0 with maxUnavailable 0, by which nothing could ever be replaced: set one of them to 1",
+    ),
+    "budgets of a role by which nothing moves": (
+        {"roles": [role("decode", rollout={"maxSurge": 0})]},
+        "decode has maxSurge 0 and maxUnavailable 0",
+    ),
+    "two roles of one name": ({"roles": [role("decode"), role("decode")]}, "Duplicate value"),
+    "no role": ({"roles": []}, "should have at least 1 items"),
+    "a role whose name is none of a pod": ({"roles": [role("Decode")]}, "must be lower-case letters"),
+    "a name that is too long for its pods": (
+        {"roles": [role("d" * 40, type="decode")]},
+        "characters make pod names <name>-<role>-<revision>-<replica>-<host> of role dddd",
+    ),
+    "copies of roles that others scale": (
+        {"replicas": 2, "roles": [role("decode", scaling="External")]},
+        "must be 1 or 0 while scaling of role decode is External",
+    ),
+    "too many slices": (
+        {"replicas": 512, "roles": [role("decode", 2)]},
+        "512 copies are 1024 slices in all: a TPUInference may have 512 at most",
+    ),
+    "a custom engine without an image": (
+        {"engine": {"type": "custom", "command": ["serve"]}},
+        "must be set for an engine of type custom",
+    ),
+    "a source of weights that nobody knows": (
+        {"model": {"name": "m", "source": "s3://bucket/path"}},
+        "must be hf://OWNER/NAME, gs://BUCKET/PATH or pvc://CLAIM/PATH",
+    ),
+    "a cache in two places": (
+        {"model": {"name": "m", "cache": {"hostPath": "/x", "persistentVolumeClaim": "y"}}},
+        "must name one place",
+    ),
+    "a topology that does not exist": (
+        {"roles": [role("decode", tpu=TPU | {"topology": "2x2x4"})]},
+        "'2x2x4' does not exist on v5e",
+    ),
+    "a route that leads nowhere": (
+        {"routing": {"httpRoute": {"parentRefs": [{"name": "gateway"}]}}},
+        "leads to the InferencePool: set routing.inferencePool too",
+    ),
+    "steps of a canary in two units": (
+        {"rollout": {"canary": {"steps": [{"percent": 10}, {"copies": 1}]}}},
+        "must all be in the same unit",
+    ),
+    "a step of a canary that says nothing": (
+        {"rollout": {"canary": {"steps": [{"pauseSeconds": 1}]}}},
+        "must say how much",
+    ),
+}
+
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "the smallest": {},
+    "all roles at zero": {"roles": [role("prefill", 0), role("decode", 0)]},
+    "no copy": {"replicas": 0},
+    "no budget but a strategy": {"rollout": NO_BUDGET | {"strategy": "Recreate"}},
+    "no budget but downtime": {"rollout": NO_BUDGET | {"allowDowntime": True}},
+    "no budget but what happens without room": {"rollout": NO_BUDGET | {"onCapacityShortage": "DrainFirst"}},
+    "a budget of a role in place of that of all": {
+        "rollout": {"maxSurge": 0, "maxUnavailable": 1},
+        "roles": [role("decode", rollout={"maxSurge": 1, "maxUnavailable": 0})],
+    },
+    "every part of routing": {
+        "routing": {
+            "inferencePool": {},
+            "httpRoute": {"parentRefs": [{"name": "gateway"}], "hostnames": ["example.test"]},
+            "endpointPicker": {},
+            "sidecar": {},
+        }
+    },
+    "one host of eight chips": {
+        "roles": [role("decode", tpu={"accelerator": "v6e", "topology": "2x4", "chipsPerHost": 8})]
+    },
+}
+
+
+def offer(models: Models, kube: Kube, spec: dict[str, Any]) -> str:
+    """The API server's objection to a TPUInference, empty if it has none."""
+    del kube
+    try:
+        models.create(replicas=spec.pop("replicas", 0), **spec)
+    except DynamicApiError as error:
+        return str(error.body.decode() if isinstance(error.body, bytes) else error.body)
+    return ""
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(models: Models, kube: Kube, case: str) -> None:
+    spec, expected = REFUSED[case]
+    told = offer(models, kube, dict(spec))
+    assert expected in told.replace('\\"', '"').replace("\\u003c", "<").replace("\\u003e", ">")
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepted(models: Models, kube: Kube, case: str) -> None:
+    assert offer(models, kube, dict(ACCEPTED[case])) == ""

@@ -55,7 +55,7 @@ class Jobs:
         self.kubectl("apply", "--server-side", "--filename", str(CRDS))
         # A CRD that was made a moment ago has no conditions, which kubectl does not wait for by itself.
         for state in ("jsonpath={.status.conditions}", "condition=Established"):
-            self.kubectl("wait", f"--for={state}", f"crd/tpujobs.{GROUP}", "--timeout=60s")
+            self.kubectl("wait", f"--for={state}", "--filename", str(CRDS), "--timeout=60s")
         created = self.kubectl("create", "--filename=-", "--output=json", stdin=_NAMESPACE)
         self.namespace: str = json.loads(created)["metadata"]["name"]
         self._path = (GROUP, VERSION, self.namespace, "tpujobs")
@@ -75,8 +75,9 @@ class Jobs:
         return done.stdout
 
     def refusal(self, body: Object) -> str:
-        """Offer an object for creation; return the API server's objection, or "" if it has none."""
-        create = partial(self._objects.create_namespaced_custom_object, *self._path, body)
+        """Offer an object of any of our kinds; return the API server's objection, or "" if it has none."""
+        path = (*self._path[:-1], f"{body['kind'].lower()}s")
+        create = partial(self._objects.create_namespaced_custom_object, *path, body)
         return objection(partial(create, dry_run="All", field_validation="Strict"))
 
     def create(self, body: Object) -> Object:

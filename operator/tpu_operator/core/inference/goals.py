@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 from tpu_operator.api import BlockedReason, HoldGate
 from tpu_operator.core import capacity, pending
 from tpu_operator.core.inference import rollout, scaling
+from tpu_operator.core.inference.canary import Position, Stage, position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tpu_operator.api import CanaryStep, RoleSpec
+    from tpu_operator.api import RoleSpec
     from tpu_operator.core.inference.groups import Group
     from tpu_operator.core.inference.view import InferenceView
 
@@ -36,7 +37,7 @@ def goal(view: InferenceView) -> rollout.Goal:
         allow_downtime=spec.allow_downtime,
         paused=spec.paused,
         partition=spec.partition,
-        canary=_share(view),
+        canary=canary(view).share,
         stalled_seconds=stalled(view),
         progress_deadline_seconds=spec.progress_deadline_seconds,
     )
@@ -48,13 +49,15 @@ def revisions(view: InferenceView) -> list[rollout.Revision]:
     return [_revision(view, name) for name in sorted(present)]
 
 
-def canary_step(view: InferenceView) -> CanaryStep | None:
-    """The present step of the canary; None without one, and after its last step."""
-    canary, status = view.inference.spec.rollout.canary, view.status
-    # Steps that are done are those of the revision before, until this one is on record.
-    done = status.rollout.canary_step if status.updated_revision == view.newest.name else 0
-    steps = canary.steps if canary else []
-    return steps[done] if done < len(steps) else None
+def canary(view: InferenceView) -> Position:
+    """Where the canary stands."""
+    spec, status = view.inference.spec.rollout.canary, view.status
+    stages = [Stage(step.copies, step.percent, step.pause_seconds) for step in (spec.steps if spec else ())]
+    if status.updated_revision != view.newest.name:
+        # What is on record is about the revision before.
+        return position(stages, 0, None)
+    since = status.rollout.step_ready_since
+    return position(stages, status.rollout.canary_step, (view.now - since).total_seconds() if since else None)
 
 
 def stalled(view: InferenceView) -> float:
@@ -97,20 +100,6 @@ def _role(view: InferenceView, role: RoleSpec, target: int) -> rollout.RoleGoal:
         max_unavailable=common.max_unavailable if own.max_unavailable is None else own.max_unavailable,
         shortage=found.message if found and found.reason in NO_ROOM else "",
     )
-
-
-def _share(view: InferenceView) -> rollout.Share | None:
-    step = canary_step(view)
-    if step is None:
-        return None
-    how = "for its time" if step.pause_seconds is not None else "until it is taken away"
-    share = (
-        f"{step.percent} %"
-        if step.percent is not None
-        else pending.counted(step.copies or 0, "copy", "copies")
-    )
-    hold = rollout.Hold(HoldGate.PAUSE, f"the canary stays at {share} {how}")
-    return rollout.Share(copies=step.copies, percent=step.percent, hold=hold)
 
 
 def _revision(view: InferenceView, name: str) -> rollout.Revision:

@@ -21,6 +21,7 @@ from tpu_operator.core.inference import conditions, goals, scaling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
     from tpu_operator.api import GroupStatus
     from tpu_operator.core.inference.draft import Draft
@@ -214,18 +215,12 @@ def _hold(draft: Draft, step: Step | None) -> RolloutHold | None:
     return RolloutHold(gate=step.hold.gate, reason=step.hold.reason, since=since)
 
 
-def _canary(draft: Draft) -> tuple[int, Any]:
+def _canary(draft: Draft) -> tuple[int, datetime | None]:
     """Steps of the canary that are done, and since when the present one has its share."""
-    view, step, now = draft.view, draft.step, draft.view.now
-    old = view.status.rollout
-    fresh = view.status.updated_revision == view.newest.name
-    done, since = (old.canary_step, old.step_ready_since) if fresh else (0, None)
-    present = goals.canary_step(view)
-    if present is None or step is None or not step.settled:
-        return done, None
-    since = since or now
-    if present.pause_seconds is None:
-        return done, since
-    left = present.pause_seconds - (now - since).total_seconds()
-    draft.requeue(left)
-    return (done + 1, None) if left <= 0 else (done, since)
+    view, old = draft.view, draft.view.status.rollout
+    stands = goals.canary(view)
+    draft.requeue(stands.requeue_after)
+    if stands.share is None or draft.step is None or not draft.step.settled:
+        return stands.done, None
+    same = stands.done == old.canary_step and view.status.updated_revision == view.newest.name
+    return stands.done, (old.step_ready_since if same else None) or view.now

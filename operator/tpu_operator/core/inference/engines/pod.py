@@ -9,7 +9,9 @@ from tpu_operator.api import Launcher
 from tpu_operator.core import names
 
 if TYPE_CHECKING:
+    from tpu_operator.api import EngineSpec, RoleSpec, TPUInference
     from tpu_operator.catalog import SliceShape
+    from tpu_operator.core.inference.images import Images
     from tpu_operator.core.plan import Manifest
 
 EnvVar = dict[str, Any]
@@ -34,6 +36,49 @@ class Seat:
         """Whether this host answers requests; the others only compute."""
         return self.host == 0
 
+    @property
+    def devices(self) -> int:
+        """Devices of the whole slice."""
+        return self.shape.hosts * self.shape.devices_per_host
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One host of one role: all that an adapter looks at.
+
+    Attributes:
+        inference: the whole object.
+        role: one of its roles.
+        seat: the host.
+        images: those of the installation.
+    """
+
+    inference: TPUInference
+    role: RoleSpec
+    seat: Seat
+    images: Images
+
+    @property
+    def engine(self) -> EngineSpec:
+        """The engine's part of the spec."""
+        return self.inference.spec.engine
+
+    @property
+    def image(self) -> str:
+        """Image of the main container."""
+        return self.engine.image or self.images.engine
+
+    @property
+    def user_args(self) -> list[str]:
+        """Arguments of the spec: those of all roles, then those of this one."""
+        return [*self.engine.args, *self.role.args]
+
+    @property
+    def user_env(self) -> list[EnvVar]:
+        """Variables of the spec; a role's stand in for those of all roles, at their place."""
+        variables = {variable.name: variable.wire() for variable in (*self.engine.env, *self.role.env)}
+        return list(variables.values())
+
 
 @dataclass(frozen=True, slots=True)
 class EnginePod:
@@ -46,7 +91,7 @@ class EnginePod:
             contract A3 are laid under these.
         ports: ports of the container, those of its sidecars excluded.
         probes: `startupProbe`, `readinessProbe` and `livenessProbe`, as far as there are any.
-        lifecycle: hooks of the container.
+        lifecycle: hooks of the container; None for none.
         volumes: volumes of the pod, beside /dev/shm and /tmp, which all TPU pods have.
         mounts: where they are in the main container.
         sidecars: containers that start before the engine and end after it.
@@ -58,14 +103,14 @@ class EnginePod:
 
     image: str
     command: tuple[str, ...]
-    env: tuple[EnvVar, ...] = ()
-    ports: tuple[Manifest, ...] = ()
-    probes: Manifest | None = None
-    lifecycle: Manifest | None = None
-    volumes: tuple[Manifest, ...] = ()
-    mounts: tuple[Manifest, ...] = ()
-    sidecars: tuple[Manifest, ...] = ()
-    grace_seconds: int = 30
+    env: tuple[EnvVar, ...]
+    ports: tuple[Manifest, ...]
+    probes: Manifest
+    lifecycle: Manifest | None
+    volumes: tuple[Manifest, ...]
+    mounts: tuple[Manifest, ...]
+    sidecars: tuple[Manifest, ...]
+    grace_seconds: int
     launcher: Launcher = Launcher.NONE
     problems: tuple[str, ...] = ()
 
@@ -80,7 +125,7 @@ class EnginePod:
             "env": list(self.env),
             "ports": list(self.ports),
             "volumeMounts": list(self.mounts),
-            **(self.probes or {}),
+            **self.probes,
         }
         if self.lifecycle:
             main["lifecycle"] = self.lifecycle

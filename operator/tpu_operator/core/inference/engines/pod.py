@@ -97,8 +97,8 @@ class EnginePod:
         sidecars: containers that start before the engine and end after it.
         grace_seconds: how long the pod has to end, hooks included.
         launcher: how the command is started: by itself on every host, or by Ray on host 0 alone.
-        problems: what in the spec keeps this engine from being run, naming the field and what to write instead;
-            where there are any, no pod must be made.
+        problems: what in the spec keeps this engine from being run, naming the field and what to write
+            instead; where there are any, no pod must be made.
     """
 
     image: str

@@ -29,7 +29,7 @@ TENSOR: Final = ("--tensor-parallel-size", "-tp")
 PIPELINE: Final = ("--pipeline-parallel-size", "-pp")
 DATA: Final = ("--data-parallel-size", "-dp")
 KEEP_ALIVE_SECONDS: Final = 120
-"""Longer than routing sidecars keep idle connections, which is 90: who closes first must not be the server."""
+"""Longer than the 90 for which routing sidecars keep idle connections: the server must not close first."""
 
 HIDDEN: Final = (
     "MEGASCALE_COORDINATOR_ADDRESS",
@@ -96,8 +96,8 @@ class _Mode:
         hosts, devices = self._task.seat.shape.hosts, self._task.seat.devices
         if self.many and not self.ray and self.data > 1 and self.data % hosts:
             found.append(
-                f"{_field(self._task)}: --data-parallel-size {self.data} does not spread over the {hosts} hosts "
-                f"of role {self._task.role.name}: write a multiple of {hosts}"
+                f"{_field(self._task)}: --data-parallel-size {self.data} does not spread over the {hosts} "
+                f"hosts of role {self._task.role.name}: write a multiple of {hosts}"
             )
         wanted = self.data * (number(self._task.user_args, *PIPELINE) or 1)
         wanted *= number(self._task.user_args, *TENSOR) or 1

@@ -1,0 +1,249 @@
+"""The arithmetic of a rollout step, on whole numbers alone: roles are positions, revisions are rows.
+
+Why these rules and no others, and what goes wrong with simpler ones: docs/rollout.md. Everything here is
+monotone: the newest revision only grows towards its targets and the others only shrink, so a rollout that
+always has something to do ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Row = tuple[int, ...]
+"""One number for each role."""
+
+
+class Limits(NamedTuple):
+    """What holds for each role. All rows are of equal length.
+
+    Attributes:
+        target: replicas; 0 also for roles that the newest revision does not have.
+        top: most replicas of all revisions, leaving ones counted.
+        floor: fewest ready replicas that may be left when a ready one is taken down.
+        keep: fewest replicas, those that may yet become ready counted among old ones, that may be left when
+            any is taken down. It is above `floor` where surge makes room, so that nothing dips without need.
+        share: most that the newest revision may have while the old ones make up the rest.
+        held: fewest replicas that the old ones have to keep, of whatever state.
+        smallest: the smallest target that is not 0; 1 without any.
+        downtime: whether there may be no revision that can serve.
+        frozen: nothing old goes but what is above `top`.
+    """
+
+    target: Row
+    top: Row
+    floor: Row
+    keep: Row
+    share: Row
+    held: Row
+    smallest: int
+    downtime: bool = False
+    frozen: bool = False
+
+
+class Replicas(NamedTuple):
+    """Replicas of one revision, by role.
+
+    Attributes:
+        has: whether the revision has the role at all.
+        kept: those that exist and are not leaving.
+        ready: those of them that are ready.
+        broken: whether those that are not ready never will be.
+    """
+
+    has: tuple[bool, ...]
+    kept: Row
+    ready: Row
+    broken: bool = False
+
+    @property
+    def servable(self) -> bool:
+        """Whether there is a ready replica of every role that it has."""
+        return 0 not in self.ready or all(n for n, has in zip(self.ready, self.has, strict=True) if has)
+
+
+class Wanted(NamedTuple):
+    """Replicas to keep: of the newest revision, and of the old ones in the order in which they were given."""
+
+    newest: Row
+    old: tuple[Row, ...]
+
+
+def decide(limits: Limits, newest: Replicas, old: Sequence[Replicas], leaving: Row) -> Wanted:
+    """Say how many replicas to keep.
+
+    Args:
+        limits: targets and budgets.
+        newest: the revision that grows.
+        old: the others, oldest first.
+        leaving: replicas on their way out, of all revisions.
+
+    Returns:
+        Numbers of which any part may be carried out. Where replicas are taken down, those that are not ready
+        have to go first.
+    """
+    before = tuple(map(sum, zip(*(replicas.kept for replicas in old), strict=True))) or (0,) * len(leaving)
+    grown = _grow(limits, newest.kept, before, leaving)
+    if not any(before):
+        return Wanted(grown, tuple(replicas.kept for replicas in old))
+    serves = newest.servable
+    shrunk = _shrink(limits, newest, old, _budget(limits, newest, old, before, serves))
+    if not serves and _at_rest(newest, old, leaving, Wanted(grown, shrunk)):
+        # Nothing will change by itself any more, and ready replicas that serve nobody yet are all there is.
+        shrunk = _shrink(limits, newest, old, _budget(limits, newest, old, before, unpaired=True))
+    return Wanted(grown, shrunk)
+
+
+def recreate(limits: Limits, newest: Replicas, old: Sequence[Replicas], leaving: Row) -> Wanted:
+    """Say how many replicas to keep where all old ones go before the first new one starts."""
+    none = tuple(0 for _ in limits.target)
+    blocked = any(any(replicas.kept) for replicas in old) or any(leaving)
+    full = tuple(map(min, newest.kept, limits.target)) if blocked else limits.target
+    return Wanted(full, tuple(none for _ in old))
+
+
+def _at_rest(newest: Replicas, old: Sequence[Replicas], leaving: Row, wanted: Wanted) -> bool:
+    """Whether nothing is to be done, and nothing of the newest revision is under way."""
+    return (
+        wanted.newest == newest.kept == newest.ready
+        and not any(leaving)
+        and wanted.old == tuple(replicas.kept for replicas in old)
+    )
+
+
+def _grow(limits: Limits, kept: Row, before: Row, leaving: Row) -> Row:
+    """What the newest revision should have: as much as there is room for, in ratio.
+
+    What old revisions lack of the rest is made up for by the newest: they never grow.
+    """
+    reach = []
+    for target, share, top, now, others, going in zip(
+        limits.target, limits.share, limits.top, kept, before, leaving, strict=True
+    ):
+        most = min(target, max(share, target - others))
+        reach.append(min(most, now + max(0, top - now - others - going)))
+    wanted = list(map(min, kept, limits.target))
+    roles = [role for role, target in enumerate(limits.target) if target]
+    # The role that reaches least, as a part of its target, and one replica of the smallest role more.
+    least, of = _part(min, reach, limits.target, roles)
+    for role in roles:
+        ahead = limits.target[role] * (least * limits.smallest + of) // (of * limits.smallest)
+        wanted[role] = max(wanted[role], min(reach[role], ahead))
+    return tuple(wanted)
+
+
+def _shrink(limits: Limits, newest: Replicas, old: Sequence[Replicas], budget: _Budget) -> tuple[Row, ...]:
+    """What the old revisions should keep."""
+    serve = [replicas.servable for replicas in old]
+    serving = sum(serve) + newest.servable
+    lasts = not limits.downtime and any(limits.target)
+    wanted = [replicas.kept for replicas in old]
+    fail = [index for index, replicas in enumerate(old) if replicas.broken or not serve[index]]
+    # The newest of those that do not serve, and then the oldest of the others.
+    for index in (*reversed(fail), *(index for index in range(len(old)) if index not in fail)):
+        replicas = old[index]
+        row = _smaller(limits, replicas, budget, only=lasts and serving == 1 and serve[index])
+        if row != replicas.kept:
+            wanted[index] = row
+            budget.spend(replicas, row)
+            serving -= serve[index] and not any(row)
+    return tuple(wanted)
+
+
+class _Budget:
+    """How many old replicas may still go, by role."""
+
+    __slots__ = ("any", "full", "ready")
+
+    def __init__(self, spare: list[int], ready: list[int], *, full: bool) -> None:
+        self.any = spare
+        """Of whatever state."""
+        self.ready = ready
+        """Of those that are ready."""
+        self.full = full
+        """Whether the newest revision alone has what may not be gone below."""
+
+    def allows(self, replicas: Replicas) -> Row:
+        """How many of a revision's replicas may go, by role."""
+        most = []
+        for kept, ready, spare, loose in zip(
+            replicas.kept, replicas.ready, self.any, self.ready, strict=True
+        ):
+            # Those that are not ready go first, and cost nothing of what is ready.
+            idle = kept - ready
+            allowed = min(kept, spare, idle + max(0, loose))
+            most.append(max(0, allowed, idle if replicas.broken else 0))
+        return tuple(most)
+
+    def spend(self, replicas: Replicas, wanted: Row) -> None:
+        """Take what goes of a revision off the budget."""
+        for role, left in enumerate(wanted):
+            self.any[role] -= replicas.kept[role] - left
+            self.ready[role] -= max(0, replicas.ready[role] - left)
+
+
+def _budget(
+    limits: Limits, newest: Replicas, old: Sequence[Replicas], before: Row, unpaired: bool
+) -> _Budget:
+    """What may go.
+
+    Args:
+        limits: targets and budgets.
+        newest: the revision that grows.
+        old: the others.
+        before: replicas of the others, kept by role.
+        unpaired: whether ready replicas of the newest revision count. They serve nobody until there is one
+            of every role.
+    """
+    serving = tuple(map(min, newest.ready, limits.target)) if unpaired else (0,) * len(before)
+    ready = map(sum, zip(serving, *(replicas.ready for replicas in old), strict=True))
+    spare = [
+        min(kept + counts - keep, kept - held)
+        for kept, counts, keep, held in zip(before, serving, limits.keep, limits.held, strict=True)
+    ]
+    if limits.frozen:
+        above = (kept + now - top for kept, now, top in zip(before, newest.kept, limits.top, strict=True))
+        spare = list(map(min, spare, above))
+    loose = [n - floor for n, floor in zip(ready, limits.floor, strict=True)]
+    return _Budget(spare, loose, full=all(n >= floor for n, floor in zip(serving, limits.floor, strict=True)))
+
+
+def _smaller(limits: Limits, replicas: Replicas, budget: _Budget, *, only: bool) -> Row:
+    """What one old revision should keep: all of its roles come to zero together, or none does.
+
+    Args:
+        limits: targets and budgets.
+        replicas: the revision.
+        budget: what may go.
+        only: whether it is the only one that can serve, and so has to keep a ready replica of every role.
+    """
+    kept = replicas.kept
+    gone = budget.allows(replicas)
+    if not any(gone):
+        return kept
+    roles = [role for role, target in enumerate(limits.target) if target and kept[role]]
+    replaced = bool(roles) or budget.full
+    if replaced and not only and gone == kept:
+        return (0,) * len(kept)
+    if not roles:
+        return kept
+    least = [min(k, max(1, k - n)) for k, n in zip(kept, gone, strict=True)]
+    most, of = _part(max, least, limits.target, roles)
+    wanted = list(kept)
+    for role in roles:
+        # No further behind the role that keeps most than by one replica of the smallest role.
+        behind = -(-limits.target[role] * (most * limits.smallest - of) // (of * limits.smallest))
+        wanted[role] = min(kept[role], max(least[role], behind))
+    return tuple(wanted)
+
+
+def _part(
+    choose: Callable[..., int], counts: Sequence[int], targets: Row, roles: Sequence[int]
+) -> tuple[int, int]:
+    """The least or greatest of counts as parts of their targets."""
+    if not roles:
+        return 0, 1
+    role = choose(roles, key=lambda role: counts[role] / targets[role])
+    return counts[role], targets[role]

@@ -137,8 +137,8 @@ class InferenceWorld:
         raise AssertionError("no end")
 
     def _state(self) -> tuple[Any, ...]:
-        there = (self.pods, self.services, self.revisions, self.scalers)
-        return (self.inference, *map(dict, there), self.refusal)
+        children = (dict(self.pods), dict(self.services), dict(self.revisions), dict(self.scalers))
+        return (self.inference, *children, self.refusal)
 
     def patch_spec(self, **spec: Any) -> InferenceWorld:
         """Edit the spec as a user would."""

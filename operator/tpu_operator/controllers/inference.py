@@ -65,7 +65,11 @@ class InferenceController:
         self._cluster = cluster
         self._queue = queue
         self._pending: set[Key] = set()
-        ours = {"namespace": namespace, "selector": names.LABEL_INFERENCE, "index": inference_of}
+        ours: dict[str, Any] = {
+            "namespace": namespace,
+            "selector": names.LABEL_INFERENCE,
+            "index": inference_of,
+        }
         # A release that is upgraded without its CRDs lacks these two kinds, and its jobs go on.
         self.inferences = OptionalInformer[Custom](api, INFERENCES, Custom, namespace=namespace)
         self.scalers = OptionalInformer[Custom](api, SCALERS, Custom, **ours)

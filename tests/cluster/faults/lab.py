@@ -152,8 +152,7 @@ class Replica:
     @property
     def idle(self) -> bool:
         """Whether it leads, and has nothing to do now."""
-        queues = [queue for _, queue in self.runner._controllers]
-        busy = any(queue._ready or queue._working for queue in queues)
+        busy = any(queue._ready or queue._working for queue in self.runner._queues)
         return self.leads and not busy and self.runner._recorder.idle
 
     def saw(self, version: int) -> bool:
@@ -174,7 +173,7 @@ class Replica:
         job = self._jobs.get(key)
         found = {
             pod.name: (pod.status.phase, str(pod.attempt))
-            for pod in self.runner._controllers[0][0].pods.of(key).values()
+            for pod in self.runner._job_controllers[0].pods.of(key).values()
             if not pod.deleting
         }
         return (
@@ -185,7 +184,7 @@ class Replica:
 
     @property
     def _jobs(self) -> Informer[Custom]:
-        return self.runner._controllers[0][0].jobs
+        return self.runner._job_controllers[0].jobs
 
     def check(self) -> None:
         """Fail if it has ended by itself: nothing that a server does may end it."""

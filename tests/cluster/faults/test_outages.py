@@ -218,7 +218,7 @@ async def test_a_list_expires_between_two_pages(oracle: Oracle) -> None:
         await wait(until(lambda: len(expired.hits) == 2), "the lists to expire")
         await wait(until(lambda: watched_after(replica, expired.hits[1])), "the nodes to be watched")
         nodes = {node["metadata"]["name"] for node in await job.api.items("/api/v1/nodes")}
-        assert {name for _, name in replica.runner._controllers[0][0].informers["Node"].keys()} == nodes  # noqa: SIM118
+        assert {name for _, name in replica.runner._job_controllers[0].informers["Node"].keys()} == nodes  # noqa: SIM118
 
 
 @together

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.cluster.inference.models import HOSTS, Judge, image
@@ -26,7 +27,7 @@ def test_pc16_successors_go_on_with_a_rollout_and_keep_its_promises(
     with Judge(control_plane.kubeconfig, models.namespace, *budgets):
         models.change(engine=image("2"))
         for made, end in ((1, signal.SIGKILL), (2 * HOSTS, signal.SIGTERM)):
-            wait_for(lambda made=made: _made(models, made), f"{made} pods of the new revision")
+            wait_for(partial(_made, models, made), f"{made} pods of the new revision")
             operator.signal(end)
             operator.wait()
             operator = make_operator().start()

@@ -102,10 +102,12 @@ class Draft:
     def records(self) -> list[tuple[GroupKey, Group | None, GroupStatus]]:
         """Replicas as the status is to have them: those there are, unless forgotten, and those to come."""
         groups = {group.key: group for group in self.view.groups}
-        found = []
+        found: list[tuple[GroupKey, Group | None, GroupStatus]] = []
         for key in sorted({*groups, *self._records}):
             group = groups.get(key)
-            record = self._records.get(key) if key in self._records else group and self.record(group)
+            record = self._records.get(key)
+            if group is not None and key not in self._records:
+                record = self.record(group)
             if record is not None:
                 found.append((key, group, record))
         return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.builders import RUNNING, STARTING, decode_pod
-from tests.inference import IMAGES, SETTINGS, InferenceWorld, image, inference, role
+from tests.builders import RUNNING, SETTINGS, STARTING, decode_pod
+from tests.inference import IMAGES, InferenceWorld, image, inference, role
 from tpu_operator.core.inference.factory import RoleFactory
 from tpu_operator.core.inference.groups import GroupKey, free_indexes, key_of, victims
 from tpu_operator.core.inference.revision import asked_for

@@ -49,10 +49,10 @@ def assemble(task: Task, run: Run) -> EnginePod:
 def _env(ours: dict[str, str], user: list[EnvVar]) -> list[EnvVar]:
     """Ours first, so that the user's may refer to them; what the user has set stands."""
     taken = {variable["name"] for variable in user}
-    identity = [
+    identity: list[EnvVar] = [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in IDENTITY.items()
     ]
-    added = [*identity, *({"name": name, "value": value} for name, value in ours.items())]
+    added: list[EnvVar] = [*identity, *({"name": name, "value": value} for name, value in ours.items())]
     return [variable for variable in added if variable["name"] not in taken] + user
 
 

@@ -44,9 +44,9 @@ def _server(task: Task) -> list[tuple[str, ...]]:
 
 def _slice(task: Task) -> list[tuple[str, ...]]:
     seat = task.seat
-    tensor = ("--tp-size", str(seat.devices))
+    tensor: list[tuple[str, ...]] = [("--tp-size", str(seat.devices))]
     # Its other spelling, which with_flags would not find.
-    flags = [] if "--tensor-parallel-size" in task.user_args or "--tp" in task.user_args else [tensor]
+    flags = [] if "--tensor-parallel-size" in task.user_args or "--tp" in task.user_args else tensor
     if seat.shape.hosts == 1:
         return flags
     return [

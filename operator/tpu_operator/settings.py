@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tpu_operator.core.inference.images import Images
+from tpu_operator.core.inference.images import PICKER_ROLE, Images
 from tpu_operator.core.settings import PodSettings
 
 if TYPE_CHECKING:
@@ -67,6 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--runtime-image", required=True, help="image of pods whose job names none")
     add("--launcher-image", required=True, help="image that brings the launcher to images that are not ours")
     add("--endpoint-picker-image", default="", help="image of endpoint pickers for which none is named")
+    add(
+        "--endpoint-picker-role",
+        default=PICKER_ROLE,
+        help="ClusterRole of endpoint pickers (%(default)s)",
+    )
     add("--sidecar-image", default="", help="image of routing sidecars for which none is named")
     add("--emulate", choices=["", "cpu"], default="", help="`cpu` where the cluster has no TPUs")
     add("--inject-topology-env", action="store_true", help="set what GKE's device plugin sets on GKE")
@@ -118,6 +123,7 @@ def from_arguments(arguments: argparse.Namespace) -> Settings:
             engine=arguments.runtime_image,
             endpoint_picker=arguments.endpoint_picker_image,
             sidecar=arguments.sidecar_image,
+            picker_role=arguments.endpoint_picker_role,
         ),
         namespaces=tuple(dict.fromkeys(arguments.namespace)),
         own_namespace=arguments.own_namespace,

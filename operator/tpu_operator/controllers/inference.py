@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from tpu_operator.api import API_VERSION, TPUInference, TPUInferenceStatus
 from tpu_operator.controllers.cluster import EMPTY
 from tpu_operator.controllers.decode import decode, explain
+from tpu_operator.controllers.routing import RoutingState
 from tpu_operator.core import names
 from tpu_operator.core.inference.plan import plan, refused
 from tpu_operator.core.inference.snapshot import ControllerRevision, InferenceSnapshot
@@ -76,6 +77,7 @@ class InferenceController:
         self.pods = Informer(api, PODS, Pod, **ours)
         self.services = Informer(api, SERVICES, Service, **ours)
         self.revisions = Informer(api, CONTROLLER_REVISIONS, ControllerRevision, **ours)
+        self.routing = RoutingState(api, namespace)
         self.informers: Mapping[str, Informer[Any]] = {
             "TPUInference": self.inferences,
             "TPUInferenceScaler": self.scalers,
@@ -83,10 +85,12 @@ class InferenceController:
             "Service": self.services,
             "ControllerRevision": self.revisions,
             "Node": cluster.nodes,
+            **self.routing.informers,
         }
         self.inferences.listen(self._on_inference)
         for children in (self.scalers, self.pods, self.services, self.revisions):
             children.listen(self._on_child)
+        self.routing.listen(self._on_route, self._on_kinds)
         cluster.follow(self.pods)
         cluster.listen(self._on_node)
 
@@ -106,6 +110,16 @@ class InferenceController:
         for owner in {inference_of(item) for item in changed if item}:
             if owner is not None:
                 self._queue.add(owner)
+
+    def _on_route(self, key: Key) -> None:
+        """A routing object has changed, which may bear the name of one of ours and belong to nobody."""
+        if self.inferences.get(key):
+            self._queue.add(key)
+
+    def _on_kinds(self) -> None:
+        """The cluster serves another kind of routing objects, or one less."""
+        for key in self.inferences.keys():  # noqa: SIM118 - no dict
+            self._queue.add(key)
 
     def _on_node(self, owners: set[str]) -> None:
         """A node has changed: a matter for those on it, and for those that wait for nodes."""
@@ -158,6 +172,7 @@ class InferenceController:
             scalers=dict(self.scalers.of(key)),
             nodes=self._cluster.view(now),
             pools=self._cluster.pools,
+            routing=self.routing.of(key),
             refusal=refusal,
         )
         found = plan(snapshot, now, self._installation)

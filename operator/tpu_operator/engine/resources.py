@@ -43,6 +43,12 @@ TPUJOBS: Final = Resource(GROUP, VERSION, "tpujobs", "TPUJob")
 INFERENCES: Final = Resource(GROUP, VERSION, "tpuinferences", "TPUInference")
 SCALERS: Final = Resource(GROUP, VERSION, "tpuinferencescalers", "TPUInferenceScaler")
 CONTROLLER_REVISIONS: Final = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
+SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+ROLES: Final = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
+ROLE_BINDINGS: Final = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+POOLS: Final = Resource("inference.networking.k8s.io", "v1", "inferencepools", "InferencePool")
+ROUTES: Final = Resource("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
 POD_GROUPS: Final = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass")
 WORKLOADS: Final = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
@@ -56,6 +62,7 @@ BY_KIND: Final = {
     for resource in (
         *(PODS, SERVICES, CONFIG_MAPS, POD_GROUPS, WORKLOADS, TPUJOBS),
         *(INFERENCES, SCALERS, CONTROLLER_REVISIONS),
+        *(DEPLOYMENTS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, POOLS, ROUTES),
     )
 }
 """Kinds that plans may name."""

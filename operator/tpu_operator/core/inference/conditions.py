@@ -125,7 +125,7 @@ def _in_number(status: TPUInferenceStatus) -> bool:
 
 
 def _degraded(status: TPUInferenceStatus, found: Conditions, view: InferenceView) -> None:
-    """Once it was complete, fewer replicas than a rollout may take away are a fault."""
+    """Once complete, fewer replicas than a rollout may take away are a fault; a missing route always is."""
     common = view.inference.spec.rollout.max_unavailable
     budgets = {role.name: role.rollout.max_unavailable for role in view.inference.spec.roles}
     short = [
@@ -136,6 +136,8 @@ def _degraded(status: TPUInferenceStatus, found: Conditions, view: InferenceView
     if short and status.current_revision:
         failure = f"; last failure: {describe(status.last_failure)}" if status.last_failure else ""
         found.set(Type.DEGRADED, True, "ReplicasNotReady", f"ready are {_in_words(short)}{failure}")
+    elif unrouted := (*view.routing.missing, *view.routing.clashes):
+        found.set(Type.DEGRADED, True, "RoutingIncomplete", "; ".join(unrouted))
     else:
         found.set(Type.DEGRADED, False, "AsExpected")
 

@@ -1,8 +1,11 @@
-"""Images that an installation uses where an object names none."""
+"""What an installation has around TPUInferences: images where an object names none, and rights of pickers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+PICKER_ROLE: Final = "tpu-operator-endpoint-picker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +20,6 @@ class Images:
 
     sidecar: str
     """Of the routing sidecar of decode replicas."""
+
+    picker_role: str = PICKER_ROLE
+    """ClusterRole with what endpoint pickers may do."""

@@ -74,12 +74,13 @@ def _converge(draft: Draft) -> Plan:
     applies, creates = _service(view)
     return replace(
         _written(draft),
-        applies=(*applies, *history.applies(view), *_unrouted(view)),
+        applies=(*applies, *history.applies(view), *_unrouted(view), *view.routing.applies),
         deletes=(
             *repair.leftovers(view),
             *repair.leaving(view),
             *history.deletes(view),
             *scaling.deletes(view),
+            *view.routing.deletes,
         ),
         creates=(*history.creates(view), *creates, *scaling.creates(view), *missing.creates),
         patches=tuple(scaling.reports(view)),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpu_operator.api import TPUInference
+    from tpu_operator.core.inference.routing import Objects
     from tpu_operator.core.snapshot import Custom, Pod, Service
 
 
@@ -38,6 +39,7 @@ class InferenceSnapshot:
         scalers: TPUInferenceScalers with its label, by name.
         nodes: the nodes.
         pools: node pools and who holds them.
+        routing: what brings requests to it, by kind and name; kinds that are not served are absent.
         refusal: what the API server said when it last refused to create a child, empty when it did not.
     """
 
@@ -48,4 +50,5 @@ class InferenceSnapshot:
     scalers: Mapping[str, Custom] = field(default_factory=dict)
     nodes: Nodes = field(default_factory=Nodes)
     pools: Pools = field(default_factory=Pools)
+    routing: Objects = field(default_factory=dict)
     refusal: str = ""

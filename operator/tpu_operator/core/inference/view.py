@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import GroupState
 from tpu_operator.core import failures, names
-from tpu_operator.core.inference.factory import RoleFactory
+from tpu_operator.core.inference.factory import RoleFactory, owner_reference
 from tpu_operator.core.inference.groups import Group, GroupKey, key_of
 from tpu_operator.core.inference.revision import Revision, asked_for, remembered, shape_of
+from tpu_operator.core.inference.routing import RoutingPlan, plan_routing
 from tpu_operator.core.numbers import whole
 from tpu_operator.core.slicegroup import Gang, workers
 
@@ -113,6 +114,12 @@ class InferenceView:
             for revision in self.revisions.values()
             for role in revision.spec.roles
         }
+
+    @cached_property
+    def routing(self) -> RoutingPlan:
+        """What to do about the objects that bring requests to it."""
+        owner, images = owner_reference(self.inference), self.installation.images
+        return plan_routing(self.inference, owner, images, self.snapshot.routing)
 
     def factory(self, key: GroupKey) -> RoleFactory | None:
         """What makes the pods of a replica; None if its revision is not remembered any more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.inferences import IMAGES, inference, role, shape_of
+from tests.roles import IMAGES, inference, role, shape_of
 from tpu_operator.core.inference.engines import EnginePod, Seat, for_role
 
 if TYPE_CHECKING:

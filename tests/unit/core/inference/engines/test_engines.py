@@ -7,7 +7,7 @@ from typing import Any
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 
-from tests.inferences import FOUR_HOSTS, IMAGES, inference, role, shape_of
+from tests.roles import FOUR_HOSTS, IMAGES, inference, role, shape_of
 from tests.unit.core.inference.engines.engines import LEADER, env, pair, pod, value
 from tpu_operator.core.inference.engines.caches import cache_key
 from tpu_operator.core.inference.engines.pod import EnginePod, Seat, Task

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.inferences import FOUR_HOSTS, inference, role
+from tests.roles import FOUR_HOSTS, inference, role
 from tests.unit.core.inference.engines.engines import LEADER, env, hidden, pair, pod, value
 from tpu_operator.api import Launcher
 

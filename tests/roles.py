@@ -1,19 +1,19 @@
-"""Builders of TPUInferences for tests."""
+"""TPUInferences by their roles, for tests of what runs in a role's pods and what leads to them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.inference import IMAGES, UID
 from tpu_operator.api import TPUInference
 from tpu_operator.catalog import resolve
-from tpu_operator.core.inference.images import Images
 
 if TYPE_CHECKING:
     from tpu_operator.api import RoleSpec
     from tpu_operator.catalog import SliceShape
 
-UID = "6f1c2d3e-0000-4000-8000-000000000002"
-IMAGES = Images("example/runtime:1", "example/picker:1", "example/sidecar:1")
+__all__ = ["FOUR_HOSTS", "IMAGES", "ONE_HOST", "UID", "inference", "role", "shape_of"]
+
 ONE_HOST = {"accelerator": "v6e", "topology": "2x4", "chipsPerHost": 8}
 FOUR_HOSTS = {"accelerator": "v6e", "topology": "4x4"}
 

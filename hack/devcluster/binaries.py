@@ -85,6 +85,7 @@ def tools() -> dict[str, Tool]:
         "jobset": Tool("jobset", "sigs.k8s.io/jobset"),
         "lws": Tool("lws", "sigs.k8s.io/lws/cmd"),
         "kuberay": Tool("kuberay", "github.com/ray-project/kuberay/ray-operator"),
+        "epp": Tool("epp", "sigs.k8s.io/gateway-api-inference-extension/cmd/epp"),
         "kueue": Tool("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
     }
 
@@ -108,12 +109,13 @@ def ensure(names: Iterable[str]) -> dict[str, Path]:
 
 
 def source(directory: str, module: str) -> Path:
-    """Where the sources of a Go module are, as a directory below hack/tools pins it."""
-    command = ["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module]
+    """Where the sources of a Go module are, as a directory below hack/tools pins it; fetched if need be."""
+    command = ["go", "mod", "download", "-json", module]
     done = _go(command, TOOLS / directory, stderr=subprocess.PIPE)
     if done.returncode:
-        raise DevClusterError(f"the sources of {module} are missing: {done.stderr.strip()}")
-    return Path(done.stdout.strip())
+        reason = done.stderr.strip() or json.loads(done.stdout).get("Error", "")
+        raise DevClusterError(f"the sources of {module} are missing: {reason}")
+    return Path(json.loads(done.stdout)["Dir"])
 
 
 def cache() -> Path:

@@ -34,7 +34,7 @@ def load(layout: Layout, index: int, archive: Path) -> None:
 
 
 def write_busybox(archive: Path, name: str) -> None:
-    """Write an image of nothing but busybox, that sleeps by default, in the format of `docker save`.
+    """Write an image of nothing but busybox, that sleeps by default.
 
     Raises:
         DevClusterError: there is no static busybox.
@@ -43,10 +43,23 @@ def write_busybox(archive: Path, name: str) -> None:
     if busybox is None:
         raise DevClusterError("the static busybox is gone: install busybox-static")
     layer = _layer(busybox.read_bytes(), run([busybox, "--list"]).split())
+    _write(archive, name, layer, {"Entrypoint": ["/bin/sleep", "2147483647"], "Env": ["PATH=/bin"]})
+
+
+def write_program(archive: Path, name: str, program: Path) -> None:
+    """Write an image of nothing but one program, which needs no libraries and runs without rights."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        _add(tar, "program", program.read_bytes(), mode=0o755)
+    _write(archive, name, buffer.getvalue(), {"Entrypoint": ["/program"], "User": "65532:65532"})
+
+
+def _write(archive: Path, name: str, layer: bytes, settings: dict[str, object]) -> None:
+    """Write an image of one layer, in the format of `docker save`."""
     config = {
         "architecture": _architecture(),
         "os": "linux",
-        "config": {"Entrypoint": ["/bin/sleep", "2147483647"], "Env": ["PATH=/bin"]},
+        "config": settings,
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
     manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]

@@ -48,6 +48,7 @@ def granted(operator: Kube) -> set[Permission]:
     }
 
 
+ELSEWHERE = ("kueue.x-k8s.io/", "tpu-operator.dev/tpuinference", "apps/controllerrevisions")
 ROUTING = {
     "/serviceaccounts",
     "apps/deployments",
@@ -59,11 +60,11 @@ ROUTING = {
 
 
 def here(permissions: set[Permission]) -> set[Permission]:
-    """Those that show here: there is no Kueue, and nothing that is routed to.
+    """Those that show here: there is no Kueue, and no TPUInference.
 
     tests/cluster/kueue and tests/e2e/serving look at what those need.
     """
-    elsewhere = {each for each in permissions if each[0].startswith("kueue.x-k8s.io/") or each[0] in ROUTING}
+    elsewhere = {each for each in permissions if each[0].startswith(ELSEWHERE) or each[0] in ROUTING}
     return permissions - elsewhere - {("/services", "delete")}
 
 

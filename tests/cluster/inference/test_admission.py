@@ -11,7 +11,6 @@ from tests.cluster.inference.models import TPU, role
 
 if TYPE_CHECKING:
     from tests.cluster.inference.models import Models
-    from tests.kube import Kube
 
 NO_BUDGET = {"maxSurge": 0, "maxUnavailable": 0}
 
@@ -30,9 +29,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two roles of one name": ({"roles": [role("decode"), role("decode")]}, "Duplicate value"),
     "no role": ({"roles": []}, "should have at least 1 items"),
-    "a role whose name is none of a pod": ({"roles": [role("Decode")]}, "must be lower-case letters"),
+    "a role whose name is none of a pod": (
+        {"roles": [role("Decode", type="decode")]},
+        "must be lower-case letters",
+    ),
     "a name that is too long for its pods": (
-        {"roles": [role("d" * 40, type="decode")]},
+        {"name": "qwen-of-the-team", "roles": [role("d" * 40, type="decode")]},
         "characters make pod names <name>-<role>-<revision>-<replica>-<host> of role dddd",
     ),
     "copies of roles that others scale": (
@@ -98,23 +100,22 @@ ACCEPTED: dict[str, dict[str, Any]] = {
 }
 
 
-def offer(models: Models, kube: Kube, spec: dict[str, Any]) -> str:
+def offer(models: Models, spec: dict[str, Any]) -> str:
     """The API server's objection to a TPUInference, empty if it has none."""
-    del kube
     try:
-        models.create(replicas=spec.pop("replicas", 0), **spec)
+        models.create(**{"name": "qwen", "replicas": 0} | spec)
     except DynamicApiError as error:
         return str(error.body.decode() if isinstance(error.body, bytes) else error.body)
     return ""
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(models: Models, kube: Kube, case: str) -> None:
+def test_refused(models: Models, case: str) -> None:
     spec, expected = REFUSED[case]
-    told = offer(models, kube, dict(spec))
+    told = offer(models, spec)
     assert expected in told.replace('\\"', '"').replace("\\u003c", "<").replace("\\u003e", ">")
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_accepted(models: Models, kube: Kube, case: str) -> None:
-    assert offer(models, kube, dict(ACCEPTED[case])) == ""
+def test_accepted(models: Models, case: str) -> None:
+    assert offer(models, ACCEPTED[case]) == ""

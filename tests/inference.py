@@ -18,6 +18,7 @@ from tpu_operator.core.inference.images import Images
 from tpu_operator.core.inference.snapshot import ControllerRevision, InferenceSnapshot
 from tpu_operator.core.inference.view import Installation, observe
 from tpu_operator.core.nodes import Nodes
+from tpu_operator.core.quota import Quotas
 from tpu_operator.core.snapshot import Custom, Node, Pod, Service
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class InferenceWorld:
     nodes: dict[str, Node] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
     refusal: str = ""
+    quotas: Quotas = field(default_factory=Quotas)
     keep_deleted: bool = False
     """Deleted pods stay, terminating, until `vanish`."""
     made: int = 0
@@ -94,6 +96,7 @@ class InferenceWorld:
             nodes=Nodes(dict(self.nodes), heard=self.now),
             pools=pools_of(self.nodes.values(), self.pods.values()),
             refusal=self.refusal,
+            quotas=self.quotas,
         )
 
     def step(self) -> Plan:

@@ -68,8 +68,8 @@ class Runner:
         installation = Installation(settings.pods, settings.images)
         models = {namespace: WorkQueue(f"{namespace}/{INFERENCES}", share) for namespace in namespaces}
         self._inference_controllers = [
-            InferenceController(api, queue, installation, cluster, namespace)
-            for namespace, queue in models.items()
+            InferenceController(api, queue, installation, cluster, job.quotas, namespace)
+            for (namespace, queue), job in zip(models.items(), self._job_controllers, strict=True)
         ]
         self._queues = [*jobs.values(), *models.values()]
         self._recorder = Recorder(api, settings.identity, clock)

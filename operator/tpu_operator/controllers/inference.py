@@ -14,6 +14,7 @@ from tpu_operator.core import names
 from tpu_operator.core.inference.plan import plan, refused
 from tpu_operator.core.inference.snapshot import ControllerRevision, InferenceSnapshot
 from tpu_operator.core.plan import Event, Plan
+from tpu_operator.core.quota import Quotas
 from tpu_operator.core.snapshot import Custom, Pod, Service
 from tpu_operator.engine.applier import Target
 from tpu_operator.engine.events import Regarding
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from tpu_operator.controllers.cluster import ClusterState
     from tpu_operator.core.inference.view import Installation
     from tpu_operator.core.plan import Manifest
+    from tpu_operator.core.snapshot import Quota
     from tpu_operator.engine.client import ApiServer
     from tpu_operator.engine.informer import Key
     from tpu_operator.engine.queue import WorkQueue
@@ -49,6 +51,7 @@ class InferenceController:
         queue: gets the keys of TPUInferences of which something has changed.
         installation: the installation's choices.
         cluster: the nodes, shared by all controllers.
+        quotas: the quotas of the same namespaces.
         namespace: only this namespace; empty for all.
     """
 
@@ -60,8 +63,10 @@ class InferenceController:
         queue: WorkQueue,
         installation: Installation,
         cluster: ClusterState,
+        quotas: Informer[Quota],
         namespace: str = "",
     ) -> None:
+        self._quotas = quotas
         self._installation = installation
         self._cluster = cluster
         self._queue = queue
@@ -86,11 +91,13 @@ class InferenceController:
             "ControllerRevision": self.revisions,
             "Node": cluster.nodes,
             **self.routing.informers,
+            "ResourceQuota": quotas,
         }
         self.inferences.listen(self._on_inference)
         for children in (self.scalers, self.pods, self.services, self.revisions):
             children.listen(self._on_child)
         self.routing.listen(self._on_route, self._on_kinds)
+        quotas.listen(self._on_quota)
         cluster.follow(self.pods)
         cluster.listen(self._on_node)
 
@@ -127,6 +134,12 @@ class InferenceController:
         for key in keys | self._pending:
             if self.inferences.get(key):
                 self._queue.add(key)
+
+    def _on_quota(self, key: Key, *changed: Quota | None) -> None:  # noqa: ARG002
+        """A quota has changed: a matter for those of its namespace that wait."""
+        for waiting in self._pending:
+            if waiting[0] == key[0]:
+                self._queue.add(waiting)
 
     def _claim(self, key: Key, creates: Iterable[Manifest], reserved: Mapping[str, str] = EMPTY) -> None:
         """Hold node pools for pods that are about to be made, until it is decided again."""
@@ -174,6 +187,7 @@ class InferenceController:
             pools=self._cluster.pools,
             routing=self.routing.of(key),
             refusal=refusal,
+            quotas=Quotas(list(self._quotas.of((key[0], "")).values())),
         )
         found = plan(snapshot, now, self._installation)
         self._claim(key, () if refusal else found.creates, found.reserved)

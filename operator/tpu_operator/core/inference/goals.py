@@ -12,7 +12,7 @@ from tpu_operator.core.inference.canary import Position, Stage, position
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tpu_operator.api import RoleSpec
+    from tpu_operator.api import InferencePending, RoleSpec
     from tpu_operator.core.inference.groups import Group
     from tpu_operator.core.inference.view import InferenceView
 
@@ -92,7 +92,7 @@ def broken(group: Group) -> bool:
 def _role(view: InferenceView, role: RoleSpec, target: int) -> rollout.RoleGoal:
     common, own = view.inference.spec.rollout, role.rollout
     waiting = [group for group in view.by_role.get((view.newest.name, role.name), []) if not group.leaving]
-    found = shortage(view, waiting) or pending.refused(view.snapshot.refusal)
+    found = shortage(view, waiting) or pending.refused(view.snapshot.refusal) or _quota(view, waiting)
     return rollout.RoleGoal(
         name=role.name,
         target=target,
@@ -100,6 +100,14 @@ def _role(view: InferenceView, role: RoleSpec, target: int) -> rollout.RoleGoal:
         max_unavailable=common.max_unavailable if own.max_unavailable is None else own.max_unavailable,
         shortage=found.message if found and found.reason in NO_ROOM else "",
     )
+
+
+def _quota(view: InferenceView, groups: Iterable[Group]) -> InferencePending | None:
+    """The quota that had no room for the pods of some of these replicas, as the last pass has found."""
+    told = view.status.pending
+    if told is None or told.reason is not BlockedReason.QUOTA_EXCEEDED:
+        return None
+    return told if any(group.gang.absent for group in groups) else None
 
 
 def _revision(view: InferenceView, name: str) -> rollout.Revision:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tpu_operator.core.inference.draft import Draft
     from tpu_operator.core.inference.groups import GroupKey
     from tpu_operator.core.inference.view import InferenceView
+    from tpu_operator.core.pending import Hold
     from tpu_operator.core.plan import Manifest
     from tpu_operator.core.slicegroup import Member
 
@@ -27,11 +28,13 @@ class Missing:
         lists: ConfigMaps that they refer to, by name.
         pods: their manifests.
         conflicts: what stands against making some of them.
+        shortage: the quota that has no room for all hosts of some replica, of which then none is made.
     """
 
     lists: dict[str, Manifest] = field(default_factory=dict)
     pods: list[Manifest] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
+    shortage: Hold | None = None
 
     @property
     def creates(self) -> list[Manifest]:
@@ -84,8 +87,13 @@ def _add(view: InferenceView, group: Group, pool: str, found: Missing) -> None:
     if factory.problems:
         found.conflicts += factory.problems
         return
-    for member in group.gang.absent:
-        built = factory.pod(group.key.index, member.host or 0, group.gang.attempt, pool)
-        found.pods.append(built.manifest)
-        if built.lists:
-            found.lists.setdefault(built.lists["metadata"]["name"], built.lists)
+    built = [
+        factory.pod(group.key.index, member.host or 0, group.gang.attempt, pool)
+        for member in group.gang.absent
+    ]
+    pods = [each.manifest for each in built]
+    if short := view.snapshot.quotas.shortage([*found.pods, *pods]):
+        found.shortage = found.shortage or short
+        return
+    found.pods += pods
+    found.lists |= {each.lists["metadata"]["name"]: each.lists for each in built if each.lists}

@@ -69,7 +69,7 @@ def _converge(draft: Draft) -> Plan:
         _carry_out(draft, draft.step.wanted)
     missing = missing_pods(draft)
     problems = list(dict.fromkeys([*problems, *missing.conflicts]))
-    draft.hold = pending.conflicting(problems) if problems else _hold(view)
+    draft.hold = pending.conflicting(problems) if problems else missing.shortage or _hold(view)
     _look_again(draft)
     applies, creates = _service(view)
     return replace(

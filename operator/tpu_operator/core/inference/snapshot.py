@@ -9,6 +9,7 @@ import msgspec
 
 from tpu_operator.core.nodes import Nodes
 from tpu_operator.core.placement import Pools
+from tpu_operator.core.quota import Quotas
 from tpu_operator.core.snapshot import Metadata, View
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class InferenceSnapshot:
         pools: node pools and who holds them.
         routing: what brings requests to it, by kind and name; kinds that are not served are absent.
         refusal: what the API server said when it last refused to create a child, empty when it did not.
+        quotas: of its namespace.
     """
 
     inference: TPUInference
@@ -52,3 +54,4 @@ class InferenceSnapshot:
     pools: Pools = field(default_factory=Pools)
     routing: Objects = field(default_factory=dict)
     refusal: str = ""
+    quotas: Quotas = field(default_factory=Quotas)

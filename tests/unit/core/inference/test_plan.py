@@ -5,12 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from tests.builders import NOW, RUNNING, STARTING, node_pool, report, stamp, terminated
 from tests.inference import InferenceWorld, image, inference, role
 from tpu_operator.api import GroupState
 from tpu_operator.core import names
+from tpu_operator.core.quota import Quotas
+from tpu_operator.core.snapshot import Quota
 
 if TYPE_CHECKING:
     from tpu_operator.core.plan import Plan
@@ -116,6 +119,22 @@ def test_a_revision_that_makes_no_pods_leaves_the_one_before_as_it_is() -> None:
     world.run()
     assert set(world.pods) == before
     assert (world.status.phase, world.condition("Blocked")) == ("Rolling", "True/EnvironmentConflict")
+
+
+def quota(hard: int, used: int = 0) -> Quotas:
+    status = {"hard": {"pods": str(hard)}, "used": {"pods": str(used)}}
+    return Quotas([msgspec.convert({"metadata": {"name": "team"}, "status": status}, Quota)])
+
+
+def test_no_replica_is_begun_that_a_quota_has_no_room_for() -> None:
+    world = InferenceWorld(quotas=quota(10))
+    world.step()
+    world.quotas = quota(10, used=8)
+    assert len(world.settle().pods) == 8
+    assert world.condition("Blocked") == "True/QuotaExceeded"
+    world.quotas = quota(12, used=8)
+    world.run()
+    assert (len(world.pods), world.status.phase) == (12, "Serving")
 
 
 # Failure of replicas.

@@ -103,7 +103,8 @@ ACCEPTED: dict[str, dict[str, Any]] = {
 def offer(models: Models, spec: dict[str, Any]) -> str:
     """The API server's objection to a TPUInference, empty if it has none."""
     try:
-        models.create(**{"name": "qwen", "replicas": 0} | spec)
+        body: dict[str, Any] = {"name": "qwen", "replicas": 0} | spec
+        models.create(**body)
     except DynamicApiError as error:
         return str(error.body.decode() if isinstance(error.body, bytes) else error.body)
     return ""

@@ -116,7 +116,7 @@ def desired(inference: TPUInference, owner: Manifest, images: Images) -> list[Ma
             "failureMode": str(pool.failure_mode),
         }
         metadata, port = _metadata(inference, owner, name), inference.spec.engine.port
-        wanted.append(routes.inference_pool(metadata, serving(name), port, reference if picker else None))
+        wanted.append(routes.inference_pool(metadata, serving(name), port, reference))
     if route := routing.http_route:
         parents = [parent.wire() for parent in route.parent_refs]
         metadata = _metadata(inference, owner, name)

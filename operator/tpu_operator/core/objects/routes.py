@@ -16,7 +16,7 @@ FOREVER: Final = "0s"
 
 
 def inference_pool(
-    metadata: Manifest, selector: Mapping[str, str], port: int, picker: Mapping[str, object] | None
+    metadata: Manifest, selector: Mapping[str, str], port: int, picker: Mapping[str, object]
 ) -> Manifest:
     """The pool of all pods that take requests.
 
@@ -24,11 +24,13 @@ def inference_pool(
         metadata: its name, namespace, labels and owner.
         selector: labels of the pods, one for each replica.
         port: where they take requests.
-        picker: reference to the endpoint picker; None for none.
+        picker: reference to the endpoint picker.
     """
-    spec: Manifest = {"selector": {"matchLabels": dict(selector)}, "targetPorts": [{"number": port}]}
-    if picker:
-        spec["endpointPickerRef"] = dict(picker)
+    spec: Manifest = {
+        "selector": {"matchLabels": dict(selector)},
+        "targetPorts": [{"number": port}],
+        "endpointPickerRef": dict(picker),
+    }
     return {"apiVersion": f"{POOL_GROUP}/v1", "kind": "InferencePool", "metadata": metadata, "spec": spec}
 
 

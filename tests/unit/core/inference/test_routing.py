@@ -96,8 +96,9 @@ class TestPool:
             "failureMode": "FailClose",
         }
 
-    def test_without_a_picker_of_ours_it_names_none(self) -> None:
-        assert "endpointPickerRef" not in objects(pair({"inferencePool": {}}))["InferencePool"]["spec"]
+    def test_a_picker_of_the_users_has_the_name_that_ours_would_have(self) -> None:
+        reference = objects(pair({"inferencePool": {}}))["InferencePool"]["spec"]["endpointPickerRef"]
+        assert (reference["name"], reference["port"]) == ("qwen-epp", {"number": 9002})
 
     def test_the_failure_mode_can_be_chosen(self) -> None:
         routing = ALL | {"inferencePool": {"failureMode": "FailOpen"}}
@@ -253,7 +254,7 @@ class TestPlan:
             "ServiceAccount",
         ]
         assert done.deletes[0].uid == "uid-HTTPRoute"
-        assert [manifest["kind"] for manifest in done.applies] == ["InferencePool"]
+        assert done.applies == ()
 
     def test_what_goes_already_is_neither_deleted_nor_written(self) -> None:
         going = seen(applied(pair()), deletionTimestamp="2026-11-30T12:00:00Z")

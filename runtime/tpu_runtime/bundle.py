@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import argparse
 import io
-import zipfile
+import zlib
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import TYPE_CHECKING, Optional, Sequence
+
+if TYPE_CHECKING:
+    import zipfile
 
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -18,6 +21,8 @@ _PACKAGE = Path(__file__).parent
 
 def bundle() -> bytes:
     """The archive, which Python runs as it is."""
+    import zipfile  # noqa: PLC0415 - not in launchers, which are to start fast
+
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         _add(archive, "__main__.py", _PACKAGE / "__main__.py")
@@ -26,7 +31,21 @@ def bundle() -> bytes:
     return _SHEBANG + buffer.getvalue()
 
 
+def build() -> str:
+    """What tells this launcher from one of other sources: a checksum of the archive it is, or would be."""
+    own = location()
+    return f"{zlib.crc32(own.read_bytes() if own.is_file() else bundle()):08x}"
+
+
+def location() -> Path:
+    """What has to be on PYTHONPATH for this launcher to be found: the archive that it is, or a directory."""
+    archive = getattr(globals()["__loader__"], "archive", None)
+    return Path(archive).absolute() if archive else _PACKAGE.parent
+
+
 def _add(archive: zipfile.ZipFile, name: str, source: Path) -> None:
+    import zipfile  # noqa: PLC0415 - as above
+
     info = zipfile.ZipInfo(name, _EPOCH)
     info.external_attr = 0o644 << 16
     info.create_system = 3  # Unix

@@ -11,13 +11,13 @@ import signal
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Optional
 
-from tpu_runtime import invariants
+from tpu_runtime import gate, invariants
 from tpu_runtime.errors import EXIT_ENVIRONMENT, LaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LAUNCHERS = ("none", "jax", "torchrun")
+LAUNCHERS = ("none", "jax", "torchrun", "ray")
 DEFAULT_PORT = 8090
 DEFAULT_GATE_TIMEOUT = 600.0
 DEFAULT_GRACE = 25.0
@@ -30,6 +30,10 @@ TERMINATION_LOG = "TPU_LAUNCH_TERMINATION_LOG"
 STATE_DIR = "TPU_LAUNCH_STATE_DIR"
 """A directory that outlives the container; there is one where restarts happen in place."""
 ATTEMPT = "TPU_OPERATOR_ATTEMPT"
+HEAD = "TPU_OPERATOR_HEAD"
+"""DNS name of the job's pod without TPUs that runs the head of the Ray cluster, where there is one."""
+COMPONENT = "TPU_OPERATOR_COMPONENT"
+HANG_SECONDS = "TPU_LAUNCH_HANG_SECONDS"
 USERS = "TPU_OPERATOR_SET_BY_USER"
 """Names of the variables that the job's spec gives this container, separated by commas."""
 
@@ -76,6 +80,8 @@ class Place:
 
     Attributes:
         alone: its slice starts and restarts without the others, and so meets at a gate of its own.
+        head: DNS name of a pod without TPUs that meets with the hosts, and leads them; empty for none.
+        is_head: this is that pod. Its slice and host are those of `gate.HEAD`.
     """
 
     kind: str
@@ -88,6 +94,8 @@ class Place:
     attempt: int
     uid: str = ""
     alone: bool = False
+    head: str = ""
+    is_head: bool = False
 
     @property
     def job(self) -> str:
@@ -106,8 +114,8 @@ class Place:
 
     @property
     def num_met(self) -> int:
-        """Hosts that meet at the gate."""
-        return len(self.met) * self.hosts_per_slice
+        """Hosts that meet at the gate, the head included."""
+        return len(self.met) * self.hosts_per_slice + bool(self.head)
 
     @property
     def keeps_gate(self) -> bool:
@@ -118,6 +126,11 @@ class Place:
     def index(self) -> int:
         """This host's number among all hosts of the job."""
         return self.slice_index * self.hosts_per_slice + self.host
+
+    @property
+    def leads(self) -> bool:
+        """Whether this host is the one to run what a job has once, such as a driver."""
+        return self.is_head if self.head else self.index == 0
 
 
 @dataclass(frozen=True)
@@ -170,6 +183,8 @@ class Settings:
         notice_file: where maintenance is announced.
         in_place: when a process has failed anywhere, all hosts meet again and start anew.
         grace_after_failure: for processes that stop since another one has failed.
+        hang_seconds: without progress, after which processes are taken for hung; 0 for never, None for the
+            default, which counts from the first heartbeat on.
     """
 
     port: int
@@ -179,6 +194,7 @@ class Settings:
     notice_signal: Optional[int] = signal.SIGURG
     notice_file: str = DEFAULT_NOTICE_FILE
     in_place: bool = False
+    hang_seconds: Optional[float] = None
 
 
 @dataclass(frozen=True)
@@ -201,6 +217,21 @@ class HostEnvironment:
     rendezvous: Optional[Rendezvous]
     settings: Settings
     variables: Mapping[str, str]
+
+    @property
+    def own_name(self) -> str:
+        """DNS name of this host."""
+        return self.identity.hostnames[self.identity.worker_id]
+
+    @property
+    def leads(self) -> bool:
+        """Whether the others have nothing to do once the processes of this host have ended."""
+        return self.launcher == "ray" and self.place.leads
+
+    @property
+    def follows(self) -> bool:
+        """Whether this host's processes end with those of other hosts."""
+        return self.place.num_met > 1 and (self.settings.in_place or self.launcher == "ray")
 
 
 def at_attempt(env: HostEnvironment, attempt: int) -> HostEnvironment:
@@ -225,7 +256,7 @@ def read_environment(variables: Mapping[str, str], gate_timeout: Optional[str] =
     hardware = _hardware(reader, place)
     identity = _identity(reader, place)
     launcher = reader.launcher()
-    per_host = reader.integer("TPU_OPERATOR_PROCESSES_PER_HOST", 1)
+    per_host = 1 if launcher == "ray" else reader.integer("TPU_OPERATOR_PROCESSES_PER_HOST", 1)
     settings = _settings(reader)
     result = HostEnvironment(
         place=place,
@@ -308,8 +339,7 @@ class _Reader:
         """The name of a launcher that this version has."""
         value = self.variables.get("TPU_OPERATOR_LAUNCHER", "")
         if value not in LAUNCHERS:
-            ray = " (this version has no ray launcher)" if value == "ray" else ""
-            self.complain("TPU_OPERATOR_LAUNCHER", f"one of {', '.join(LAUNCHERS)}{ray}")
+            self.complain("TPU_OPERATOR_LAUNCHER", f"one of {', '.join(LAUNCHERS)}")
         return value
 
 
@@ -329,18 +359,22 @@ def setter(name: str, variables: Mapping[str, str]) -> str:
 def _place(reader: _Reader) -> Place:
     num_slices = reader.integer("TPU_OPERATOR_NUM_SLICES", 1)
     hosts = reader.integer("TPU_OPERATOR_HOSTS_PER_SLICE", 1)
+    is_head = reader.variables.get(COMPONENT) == "head"
     place = Place(
         kind=reader.text("TPU_OPERATOR_KIND", None, "the kind of the owner, such as TPUJob"),
         name=reader.text("TPU_OPERATOR_NAME", None, "the owner's name"),
         namespace=reader.text("TPU_OPERATOR_NAMESPACE", None, "the owner's namespace"),
-        slice_index=reader.integer("TPU_OPERATOR_SLICE", 0),
-        host=reader.integer("TPU_OPERATOR_HOST", 0),
+        slice_index=gate.HEAD[0] if is_head else reader.integer("TPU_OPERATOR_SLICE", 0),
+        host=gate.HEAD[1] if is_head else reader.integer("TPU_OPERATOR_HOST", 0),
         num_slices=num_slices,
         hosts_per_slice=hosts,
         attempt=reader.integer(ATTEMPT, 0),
         uid=reader.variables.get("TPU_OPERATOR_UID", ""),
         alone=reader.variables.get("TPU_OPERATOR_RESTART_SCOPE") == "Slice",
+        head=reader.variables.get(HEAD, ""),
+        is_head=is_head,
     )
+    reader.check(not is_head or bool(place.head), HEAD, "the DNS name of this pod")
     reader.check(
         place.slice_index < num_slices,
         "TPU_OPERATOR_SLICE",
@@ -384,8 +418,10 @@ def _identity(reader: _Reader, place: Place) -> Identity:
     """Read what libtpu reads.
 
     The operator leaves TPU_PROCESS_ADDRESSES out where the user has set the identity: then only what must
-    hold for any order of the hosts is checked.
+    hold for any order of the hosts is checked. A head has no chips, and is nobody to libtpu.
     """
+    if place.is_head:
+        return Identity(0, (place.head,), 1, ())
     names = "TPU_WORKER_HOSTNAMES"
     expected = "host names without ports, separated by commas, in worker order"
     hostnames = tuple(reader.text(names, _HOST_NAMES, expected).split(","))
@@ -444,6 +480,7 @@ def _settings(reader: _Reader) -> Settings:
         notice_signal=reader.signal("TPU_LAUNCH_NOTICE_SIGNAL", signal.SIGURG),
         notice_file=reader.variables.get("TPU_LAUNCH_NOTICE_FILE") or DEFAULT_NOTICE_FILE,
         in_place=in_place,
+        hang_seconds=reader.number(HANG_SECONDS, 0.0) if reader.variables.get(HANG_SECONDS) else None,
     )
 
 

@@ -19,6 +19,9 @@ EXIT_INTERNAL = 70
 EXIT_STALE = 75
 """This host belongs to an attempt that is over (EX_TEMPFAIL)."""
 
+EXIT_HANG = 77
+"""The processes made no progress any more (EX_NOPERM has nothing to do with it)."""
+
 EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127
 """What a shell answers for a command that it cannot start."""
@@ -27,6 +30,7 @@ USER_ERROR = "UserError"
 OUT_OF_MEMORY = "OutOfMemory"
 LAUNCHER_ERROR = "LauncherError"
 STARTUP_TIMEOUT = "StartupTimeout"
+HANG = "Hang"
 
 
 class LaunchError(Exception):

@@ -47,6 +47,8 @@ LEAVE = "leave"
 
 HOLD_SECONDS = 20.0
 SHOWN = 10
+HEAD = (-1, 0)
+"""Slice and host of the pod without TPUs that some jobs have."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Member:
         hostnames: checksum of its TPU_WORKER_HOSTNAMES, which must be the same on all hosts of a slice.
         boot: changes with every start of a launcher.
         least: the least attempt that it may run, since all before it are over on this host.
+        shape: what it takes the job's slices for.
+        build: which launcher it has.
     """
 
     job: str
@@ -72,6 +76,25 @@ class Member:
     hostnames: int
     boot: str
     least: int = 0
+    shape: str = ""
+    build: str = ""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """How the processes of a host have failed.
+
+    Attributes:
+        time: when, in epoch seconds.
+        code: the exit code of the launcher.
+        cause: one of the causes of contract A2.
+        error: the line that says most.
+    """
+
+    time: float
+    code: int = 1
+    cause: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,12 +103,14 @@ class Answer:
 
     Attributes:
         state: open, waiting (ask again), retry (ask again later), stale or conflict (give up), over (that
-            attempt is), done (the host that keeps the gate has ended well, nobody can start again here),
-            stay or leave (another host has failed before this one, or none has).
+            attempt is), done (the host that keeps the gate has ended well, or the one whose end is
+            everybody's, and nobody can start again here), stay or leave (another host has failed before this
+            one, or none has).
         detail: for people.
         missing: some of the hosts that are waited for, as (slice, host).
         missing_count: how many there are.
         attempt: the attempt that is open, or over.
+        failed: the failure for which it is over, if that has said anything.
     """
 
     state: str
@@ -93,6 +118,7 @@ class Answer:
     missing: tuple[tuple[int, int], ...] = ()
     missing_count: int = 0
     attempt: int = 0
+    failed: Optional[Failed] = None
 
 
 class _Stage:
@@ -121,10 +147,19 @@ class _Meeting:
         self.news = asyncio.Event()
         self.done = False
         self.first_failure: Optional[tuple[float, tuple[int, int]]] = None
+        self.failed: Optional[Failed] = None
 
     @property
     def is_open(self) -> bool:
         return not self.stages[RESOLVED].missing
+
+    def end(self) -> Answer:
+        """What those are told who run it once it is over."""
+        if self.done:
+            return Answer(DONE, attempt=self.attempt)
+        if self.failed is None or self.first_failure is None or not self.failed.error:
+            return Answer(OVER, attempt=self.attempt)
+        return Answer(OVER, title(self.first_failure[1]), attempt=self.attempt, failed=self.failed)
 
 
 class Gate:
@@ -133,10 +168,10 @@ class Gate:
     Args:
         job: what their members say of their job.
         attempt: the attempt that their pods were made for.
-        num_slices: slices that meet here.
+        slices: slices that meet here.
         hosts_per_slice: hosts of each.
-        first_slice: index of the first.
         in_place: they meet again when one has failed.
+        leader: the host whose good end is everybody's, if there is one; HEAD meets here only if it is that.
 
     Attributes:
         superseded: set when a host of a newer attempt has asked: this launcher's attempt is over.
@@ -146,22 +181,24 @@ class Gate:
         self,
         job: str,
         attempt: int,
-        num_slices: int,
+        slices: range,
         hosts_per_slice: int,
         *,
-        first_slice: int = 0,
         in_place: bool = False,
+        leader: Optional[tuple[int, int]] = None,
     ) -> None:
-        slices = range(first_slice, first_slice + num_slices)
+        workers = frozenset((index, host) for index in slices for host in range(hosts_per_slice))
         self._job = job
         self._attempt = attempt
         self._in_place = in_place
-        self._hosts = frozenset((index, host) for index in slices for host in range(hosts_per_slice))
+        self._leader = leader
+        self._hosts = workers | {HEAD} if leader == HEAD else workers
         self._meeting = _Meeting(attempt, self._hosts)
         self._last = _Meeting(attempt - 1, self._hosts)
         self._boots: dict[tuple[int, int], str] = {}
         self._workers: dict[tuple[int, int], tuple[int, int]] = {}
         self._lists: dict[int, tuple[int, int]] = {}
+        self._common: dict[str, tuple[str, tuple[int, int]]] = {}
         self.superseded = asyncio.Event()
 
     async def join(self, member: Member, stage: str, hold: float) -> Answer:
@@ -206,18 +243,19 @@ class Gate:
             if not meeting.news.is_set():
                 return Answer(OPEN, attempt=attempt)
             meeting.untold.add(_place(member))
-            return Answer(DONE if meeting.done else OVER, attempt=attempt)
+            return meeting.end()
         if self._last.attempt == attempt:
             self._last.untold.add(_place(member))
+            return self._last.end()
         return Answer(OVER, attempt=attempt)
 
-    def ended(self, member: Member, attempt: int, failed_at: Optional[float]) -> Answer:
+    def ended(self, member: Member, attempt: int, failed: Optional[Failed]) -> Answer:
         """Take note that the processes of a host have ended.
 
         Args:
             member: the host.
             attempt: the attempt that it ran.
-            failed_at: epoch seconds, when a process failed by itself; None if all ended well.
+            failed: how a process failed by itself; None if all ended well.
 
         Returns:
             "stay" to a host that ended after another one had failed: it need not tell anybody else.
@@ -228,11 +266,14 @@ class Gate:
             return refusal or Answer(LEAVE)
         host = _place(member)
         meeting.untold.add(host)
-        if failed_at is None:
+        if failed is None:
+            if host == self._leader and meeting is self._meeting:
+                meeting.done = True
+                meeting.news.set()
             return Answer(STAY if meeting is self._last else LEAVE)
-        echo = meeting.first_failure is not None and meeting.first_failure < (failed_at, host)
+        echo = meeting.first_failure is not None and meeting.first_failure < (failed.time, host)
         if not echo:
-            meeting.first_failure = (failed_at, host)
+            meeting.first_failure, meeting.failed = (failed.time, host), failed
         if meeting is self._meeting:
             self._end()
         return Answer(STAY if echo else LEAVE)
@@ -292,8 +333,13 @@ class Gate:
         return self._conflict(member)
 
     def _conflict(self, member: Member) -> Optional[Answer]:
-        """Hosts of a slice that do not agree on who is who would build it wrongly, or never."""
+        """Hosts that do not agree on who is who, or what the job is, would build it wrongly, or never."""
         host = _place(member)
+        for what, value in (("slices", member.shape), ("launcher", member.build)):
+            known, where = self._common.setdefault(what, (value, host))
+            if known != value:
+                both = f"{title(host)} has {value or 'none'}, {title(where)} has {known or 'none'}"
+                return Answer(CONFLICT, f"{what}: {both}")
         twin = self._workers.setdefault((member.slice_index, member.worker_id), host)
         if twin != host:
             return Answer(CONFLICT, f"TPU_WORKER_ID={member.worker_id} is also that of {title(twin)}")
@@ -320,7 +366,7 @@ def _place(member: Member) -> tuple[int, int]:
 
 def title(host: tuple[int, int]) -> str:
     """A host in words."""
-    return f"slice {host[0]} host {host[1]}"
+    return "the head" if host == HEAD else f"slice {host[0]} host {host[1]}"
 
 
 async def answer_request(gate: Optional[Gate], path: str, body: bytes) -> http.Response:
@@ -355,12 +401,26 @@ def _watches(value: dict[str, Any]) -> tuple[int, float]:
     return _attempt(value), _hold(value)
 
 
-def _ends(value: dict[str, Any]) -> tuple[int, Optional[float]]:
-    failed_at = value["failed_at"]
-    return _attempt(value), None if failed_at is None else float(failed_at)
+def _ends(value: dict[str, Any]) -> tuple[int, Optional[Failed]]:
+    return _attempt(value), parse_failed(value["failed"])
 
 
 _QUESTIONS = {JOIN: _joins, WATCH: _watches, ENDED: _ends}
+
+
+def parse_failed(value: Any) -> Optional[Failed]:
+    """A failure that was told.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if value is None:
+        return None
+    failed = Failed(**value)
+    kinds = [isinstance(failed.time, (int, float)), type(failed.code) is int]
+    if not all([*kinds, isinstance(failed.cause, str), isinstance(failed.error, str)]):
+        raise TypeError("this is not how a process fails")
+    return failed
 
 
 def _hold(value: dict[str, Any]) -> float:
@@ -389,6 +449,6 @@ def _parse_member(value: dict[str, Any]) -> Member:
     )
     if [type(n) for n in numbers] != [int] * len(numbers):
         raise TypeError("a number is not a whole number")
-    if not isinstance(member.job, str) or not isinstance(member.boot, str):
-        raise TypeError("job and boot are not strings")
+    if not all(isinstance(text, str) for text in (member.job, member.boot, member.shape, member.build)):
+        raise TypeError("what is no number is no string")
     return member

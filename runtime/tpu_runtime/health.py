@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Awaitable, Callable, Optional
 
 from tpu_runtime import gate as gates
 from tpu_runtime import http
 
 if TYPE_CHECKING:
     from tpu_runtime.gate import Gate
+    from tpu_runtime.hang import Heart
     from tpu_runtime.processes import Group
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -27,6 +29,8 @@ class Health:
         started: when the launcher started, by the monotonic clock.
         gate_seconds: how long it took to pass the gate; None before.
         restarts: attempts that the pod has seen the end of without being replaced.
+        heart: the heartbeats of the processes, once they were started.
+        works: whether what the processes are to bring up is up; None if that is not for us to know.
     """
 
     gate: Optional[Gate]
@@ -35,31 +39,33 @@ class Health:
     expected: int = 0
     gate_seconds: Optional[float] = None
     restarts: int = 0
+    heart: Optional[Heart] = None
+    works: Optional[Callable[[], Awaitable[bool]]] = None
 
     def wait_again(self) -> None:
         """Back to the gate, once the processes have ended."""
         self.started, self.gate_seconds = time.monotonic(), None
-        self.group, self.expected = None, 0
+        self.group, self.expected, self.works = None, 0, None
 
     async def handle(self, request: http.Request) -> http.Response:
         """Answer a request."""
         method = "POST" if request.path in gates.PATHS else "GET"
         if request.path in gates.PATHS and request.method == method:
             return await gates.answer_request(self.gate, request.path, request.body)
-        pages = {
+        pages: dict[str, Callable[[], Awaitable[http.Response]]] = {
             "/healthz": self._healthz,
-            "/readyz": self._readyz,
+            "/readyz": self._working,
             "/metrics": self._metrics,
-            "/stacks": _stacks,
+            "/stacks": self._stacks,
         }
         page = pages.get(request.path)
         if page is None and request.path not in gates.PATHS:
             return http.text(404, f"there is nothing at {request.path}; try {', '.join(pages)}")
         if page is None or request.method != method:
             return http.text(405, f"{request.path} wants {method}")
-        return page()
+        return await page()
 
-    def _healthz(self) -> http.Response:
+    async def _healthz(self) -> http.Response:
         return http.text(200, "ok")
 
     def _readyz(self) -> http.Response:
@@ -70,7 +76,13 @@ class Health:
             return http.text(503, f"{running} of {self.expected} processes are running")
         return http.text(200, "ok")
 
-    def _metrics(self) -> http.Response:
+    async def _working(self) -> http.Response:
+        ready = self._readyz()
+        if ready.status == HTTPStatus.OK and self.works is not None and not await self.works():
+            return http.text(503, "the processes are running, the Ray node that they are for is not up")
+        return ready
+
+    async def _metrics(self) -> http.Response:
         now = time.monotonic()
         passed = self.gate_seconds is not None
         rows = [
@@ -90,11 +102,17 @@ class Health:
             ),
         ]
         if self.group:
-            age = now - self.group.last_output
-            rows.append(
-                ("heartbeat_age_seconds", "gauge", "Seconds since a process last wrote something.", age)
+            beat = self.heart.last() if self.heart else None
+            age = now - self.group.last_output if beat is None else time.time() - beat
+            text = (
+                "Seconds since the last heartbeat of a process, or since one wrote something if none has any."
             )
+            rows.append(("heartbeat_age_seconds", "gauge", text, age))
         return http.Response(200, "".join(_metric(*row) for row in rows).encode(), _METRICS_TYPE)
+
+    async def _stacks(self) -> http.Response:
+        stacks = await self.heart.stacks() if self.heart else ""
+        return http.text(200, stacks or "no process has called tpu_runtime.heartbeat() yet")
 
     def _at_gate(self, now: float) -> float:
         return now - self.started if self.gate_seconds is None else self.gate_seconds
@@ -103,7 +121,3 @@ class Health:
 def _metric(name: str, kind: str, text: str, value: float) -> str:
     full = f"tpu_launch_{name}"
     return f"# HELP {full} {text}\n# TYPE {full} {kind}\n{full} {value:g}\n"
-
-
-def _stacks() -> http.Response:
-    return http.text(501, "this version cannot show the Python stacks of the processes")

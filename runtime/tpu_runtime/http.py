@@ -210,12 +210,25 @@ async def post_json(address: tuple[str, int], path: str, value: Any, seconds: fl
         raise ProtocolError("the connection ended before the answer") from None
 
 
+async def is_ok(address: tuple[str, int], path: str, seconds: float) -> bool:
+    """Whether a server answers a GET with 200 in time."""
+    head = f"GET {path} HTTP/1.1\r\nHost: launcher\r\nConnection: close\r\n\r\n"
+    with contextlib.suppress(OSError, EOFError, asyncio.TimeoutError):
+        match = _STATUS_LINE.match(await within(seconds, _exchange(address, head.encode())))
+        return match is not None and int(match.group(1)) == HTTPStatus.OK
+    return False
+
+
 async def _post_json(address: tuple[str, int], path: str, value: Any) -> tuple[int, Any]:
     body = json.dumps(value).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: launcher\r\nContent-Length: {len(body)}\r\n\r\n"
+    return _parse_answer(await _exchange(address, head.encode() + body))
+
+
+async def _exchange(address: tuple[str, int], request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(*address)
     try:
-        head = f"POST {path} HTTP/1.1\r\nHost: launcher\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
+        writer.write(request)
         answer = await reader.read(_MAX_ANSWER)
         while chunk := await reader.read(_MAX_ANSWER):
             answer += chunk
@@ -223,7 +236,7 @@ async def _post_json(address: tuple[str, int], path: str, value: Any) -> tuple[i
                 raise ProtocolError("the answer is too long")
     finally:
         writer.close()
-    return _parse_answer(answer)
+    return answer
 
 
 def _parse_answer(answer: bytes) -> tuple[int, Any]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MEGASCALE_PORT = 8080
 """TorchTPU gives process i of a host 8080 + 2i, and the next for debugging, whatever MEGASCALE_PORT says."""
 
+RAY_PORTS = {6379: "Ray's GCS", 8265: "Ray's dashboard", 8266: "Ray's metrics", 8267: "Ray's agent"}
+"""Those of a Ray node that others have to know, outside of the range from which kernels give ports away."""
+
 COUNT, INDEX = "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID"
 COORDINATOR, PORT = "MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_PORT"
 
@@ -54,13 +57,20 @@ class Check:
 def checks(env: HostEnvironment) -> Iterator[Check]:
     """All that must hold for the launcher of a host."""
     yield from _own_name(env)
+    if env.launcher == "ray":
+        yield from _ray(env)
+    if env.place.is_head:
+        return
     yield from _megascale(env)
-    if env.launcher in {"torchrun", "jax"}:
+    if env.launcher in {"torchrun", "jax", "ray"}:
         yield from _node(env)
     if env.launcher == "torchrun":
         yield from _torchrun(env)
         yield from _slice_builder(env)
         yield from _ports(env)
+    if env.launcher == "ray":
+        yield from _ray_detection(env)
+        yield from _slice_builder(env)
     if env.launcher == "jax":
         yield from _jax_processes(env)
         yield from _jax_addresses(env)
@@ -122,7 +132,7 @@ def _node(env: HostEnvironment) -> Iterator[Check]:
     found = variables.get(topology, "")
     same = _unpadded(found) == _unpadded(env.hardware.topology)
     yield Check(not found or same, topology, f"{env.hardware.topology} ({_SHAPE[0]})", _SHAPE)
-    if env.launcher != "jax":  # TorchTPU makes its own bounds
+    if env.launcher not in {"jax", "ray"}:  # TorchTPU makes its own bounds
         return
     chips = product(env.hardware.topology, "x")
     names = ("TPU_HOST_BOUNDS", "TPU_CHIPS_PER_HOST_BOUNDS")
@@ -249,6 +259,27 @@ def slice_builder_ports(env: HostEnvironment) -> tuple[int, ...]:
 def megascale_ports(env: HostEnvironment) -> range:
     """Ports that TorchTPU makes MegaScale use on a host, those for debugging included."""
     return range(MEGASCALE_PORT, MEGASCALE_PORT + 2 * env.processes)
+
+
+def _ray(env: HostEnvironment) -> Iterator[Check]:
+    """One cluster of all hosts, which starts and ends as a whole."""
+    scope = "TPU_OPERATOR_RESTART_SCOPE"
+    text = "no value: a Ray cluster spans all slices, and starts again with all of them"
+    yield Check(not env.place.alone, scope, text)
+    port = env.settings.port
+    yield Check(port not in RAY_PORTS, "TPU_LAUNCH_PORT", f"another port than {port}, which is Ray's")
+
+
+def _ray_detection(env: HostEnvironment) -> Iterator[Check]:
+    """By these Ray knows a slice; for those that are absent it asks a metadata server."""
+    for name, value in (
+        ("TPU_ACCELERATOR_TYPE", "the type of the slice, such as v5litepod-16"),
+        ("TPU_TOPOLOGY", env.hardware.topology),
+        ("TPU_NAME", "the name of the slice"),
+    ):
+        yield Check(bool(env.variables.get(name)), name, f"{value}: Ray looks for it")
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        yield Check(name not in env.variables, name, "no value: each task takes itself for that rank")
 
 
 def _jax_processes(env: HostEnvironment) -> Iterator[Check]:

@@ -15,22 +15,23 @@ import sys
 import time
 import traceback
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Optional
 
-from tpu_runtime import doctor, early, frameworks, notice, report, spare
+from tpu_runtime import doctor, early, frameworks, hang, http, memory, notice, report, spare
 from tpu_runtime.early import STOP_SIGNALS
 from tpu_runtime.environment import at_attempt, launch_port, read_environment
 from tpu_runtime.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, LaunchError
+from tpu_runtime.frameworks import ray
 from tpu_runtime.frameworks.torchtpu import interpreter
-from tpu_runtime.gate import Gate
+from tpu_runtime.gate import HEAD, Gate
 from tpu_runtime.health import Health
 from tpu_runtime.history import open_history
 from tpu_runtime.http import Server
 from tpu_runtime.limits import allow_files, forbid_cores
-from tpu_runtime.memory import oom_kills
 from tpu_runtime.processes import PASSED_SIGNALS, Group, adopt_orphans
-from tpu_runtime.together import run_together, tell_end
+from tpu_runtime.together import Outcome, run_together, tell_end
 from tpu_runtime.visitor import LocalDoor, RemoteDoor, Visitor, this_member
 
 if TYPE_CHECKING:
@@ -38,9 +39,12 @@ if TYPE_CHECKING:
 
     from tpu_runtime.environment import HostEnvironment
     from tpu_runtime.history import History
+    from tpu_runtime.memory import Kills
+    from tpu_runtime.processes import Command
     from tpu_runtime.visitor import Door
 
 _ANSWER_SECONDS = 10.0
+_HEALTHY_SECONDS = 1.0
 _TOLD_SECONDS = 2.0
 _LIBTPU_LOCK = Path("/tmp/libtpu_lockfile")  # noqa: S108 - libtpu's own choice
 
@@ -148,13 +152,13 @@ class _Launch:
                 ending = await self._supervise(door, health)
             except LaunchError as error:
                 ending = report.given_up(error)
-                if door and self._env.settings.in_place:
-                    await tell_end(door, self._history.attempt, ending.time)
+                if door and self._env.follows:
+                    await tell_end(door, self._history.attempt, report.told(ending))
         return ending
 
     async def _see_off(self, gate: Gate, *, well: bool) -> None:
         """Stay until all others know what they have to know from the host that keeps the gate."""
-        if self._env.settings.in_place:
+        if self._env.follows:
             await gate.all_told(_ANSWER_SECONDS if well else _TOLD_SECONDS)
             gate.close()  # to those who have come for the next attempt already
         else:
@@ -197,13 +201,14 @@ class _Launch:
         if not place.keeps_gate:
             return None
         allow_files(place.num_met)
+        leader = HEAD if place.head else (place.met.start, 0)
         return Gate(
             place.job,
             place.attempt,
-            len(place.met),
+            place.met,
             place.hosts_per_slice,
-            first_slice=place.met.start,
             in_place=self._env.settings.in_place,
+            leader=leader if self._env.launcher == "ray" else None,
         )
 
     def _door(self, gate: Optional[Gate]) -> Optional[Door]:
@@ -239,19 +244,28 @@ class _Launch:
 
     async def _supervise(self, door: Optional[Door], health: Health) -> Optional[report.Report]:
         """Run the user's processes; the report is None where they are to be started again here."""
-        attempt = self._history.attempt
+        attempt, env = self._history.attempt, at_attempt(self._env, self._history.attempt)
         self._unlock_chips()
-        settings = self._env.settings
-        group = self._group = health.group = Group(settings.grace, settings.grace_after_failure)
-        commands = frameworks.commands(at_attempt(self._env, attempt), self._command)
+        commands = await self._commands(env, health)
+        if self._stop is not None:
+            return report.never_started(self._stop)
+        group = self._group = health.group = Group(env.settings.grace, env.settings.grace_after_failure)
         health.expected = len(commands)
-        oom_before = oom_kills()
-        group.start(commands)
-        together = door if self._env.settings.in_place else None
-        with notice.watched(self._env, group):
-            again = await run_together(group, together, attempt, lambda: self._ending(group, oom_before).time)
-        ending = self._ending(group, oom_before)
-        if ending.terminated or not again or door is None:
+        with contextlib.ExitStack() as watches:
+            beats = health.heart = watches.enter_context(hang.heart())
+            kills = watches.enter_context(memory.watched())
+            watches.enter_context(notice.watched(env, group))
+            watches.enter_context(hang.watched(env, group, beats))
+            group.start([replace(each, variables=beats.variables(each.variables)) for each in commands])
+            outcome = await run_together(
+                group,
+                door if env.follows else None,
+                attempt,
+                lambda: report.told(self._ending(group, kills, Outcome())),
+                leads=env.leads,
+            )
+            ending = self._ending(group, kills, outcome)
+        if ending.terminated or door is None or not (outcome.again and env.settings.in_place):
             return ending
         if ending != report.SUCCESS:
             report.say(report.headline(ending))
@@ -261,21 +275,32 @@ class _Launch:
         door.member = replace(door.member, least=attempt + 1)
         return None
 
-    def _ending(self, group: Group, oom_before: Optional[int]) -> report.Report:
+    async def _commands(self, env: HostEnvironment, health: Health) -> Sequence[Command]:
+        """What to start on this host."""
+        if env.launcher != "ray":
+            return frameworks.commands(env, self._command)
+        if self._history.attempt > self._history.first:
+            ray.forget(env.variables)
+        cluster = await ray.find(env)
+        health.works = partial(http.is_ok, (cluster.own, ray.AGENT_PORT), ray.HEALTHY, _HEALTHY_SECONDS)
+        return ray.commands(env, self._command, cluster)
+
+    def _ending(self, group: Group, kills: Kills, outcome: Outcome) -> report.Report:
+        if group.hung is not None:
+            return report.hang(group.hung, group)
         if group.failed is not None:
             torchrun = self._env.launcher == "torchrun"
-            return report.failure(group.failed, torchrun=torchrun, oom_killed=_oom_killed(oom_before))
+            return report.failure(group.failed, torchrun=torchrun, oom_killed=kills.happened)
         if group.stop_signal is not None:
             return report.stopped(group.stop_signal, group.first)
-        return report.SUCCESS
+        if outcome.over is None or self._env.settings.in_place:
+            return report.SUCCESS
+        if kills.since is not None:
+            return report.out_of_memory(kills.since, outcome.over)
+        return report.echo(outcome.over)
 
     def _unlock_chips(self) -> None:
         """Remove what a process of this pod that was killed has left behind."""
         if not self._env.hardware.emulated:
             with contextlib.suppress(OSError):
                 _LIBTPU_LOCK.unlink()
-
-
-def _oom_killed(before: Optional[int]) -> Optional[bool]:
-    after = oom_kills()
-    return None if before is None or after is None else after > before

@@ -32,7 +32,7 @@ _STAMP = "%Y-%m-%dT%H:%M:%SZ"
 
 @contextmanager
 def watched(env: HostEnvironment, group: Group) -> Iterator[None]:
-    """Pass notices on to the processes of a group while the context lasts."""
+    """Pass notices on to the processes of a group, which is to be started within the context."""
     settings = env.settings
 
     def pass_on(text: str) -> None:
@@ -40,20 +40,25 @@ def watched(env: HostEnvironment, group: Group) -> Iterator[None]:
         name = signal.Signals(settings.notice_signal).name if settings.notice_signal else "no signal"
         report.say(f"maintenance of the nodes is announced: {text}; {name} to {count} processes")
 
-    watching = asyncio.ensure_future(watch(Path(settings.notice_file), pass_on))
+    path = Path(settings.notice_file)
+    watching = asyncio.ensure_future(watch(path, _read(path), pass_on))
     try:
         yield
     finally:
         watching.cancel()
 
 
-async def watch(path: Path, pass_on: Callable[[str], None]) -> None:
+async def watch(path: Path, known: str, pass_on: Callable[[str], None]) -> None:
     """Pass on what a file says when that changes, and again at the time that it names for a checkpoint.
 
     What was there before the processes were started is passed on at that time only: they have nothing to
     save yet, and may not know the signal yet.
+
+    Args:
+        path: the file.
+        known: what it said before.
+        pass_on: told of it.
     """
-    known = _read(path)
     again = _checkpoint(known)
     while True:
         await asyncio.sleep(_POLL_SECONDS)

@@ -20,7 +20,7 @@ from tpu_runtime.aio import within
 from tpu_runtime.early import STOP_SIGNALS
 from tpu_runtime.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, USER_ERROR, LaunchError
 from tpu_runtime.limits import users_limits
-from tpu_runtime.output import Output, Tail
+from tpu_runtime.output import Output, Tail, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,6 +30,7 @@ PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGHUP)
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 _LAST_REAP_SECONDS = 2.0
 _FINISH_SECONDS = 5.0
+_ABORT_SECONDS = 2.0
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -41,11 +42,18 @@ class Command:
         argv: the command.
         variables: its whole environment.
         local_rank: its index among the processes of this launcher.
+        service: its name, if it is there for the others: signals are not for it, it is stopped when they
+            have ended, and to end before that is a failure, whatever its exit code.
+        started: what it writes to stdout once it has started. Empty: it has as soon as it is there.
+        tries: how often it is started, where it ends before it has started.
     """
 
     argv: Sequence[str]
     variables: Mapping[str, str]
     local_rank: int = 0
+    service: str = ""
+    started: str = ""
+    tries: int = 1
 
 
 @dataclass
@@ -59,6 +67,7 @@ class Process:
         ended: epoch seconds.
         stdout: the end of what it wrote there.
         stderr: the same.
+        number: how often its command was started, with it.
     """
 
     command: Command
@@ -67,6 +76,13 @@ class Process:
     stderr: Tail
     exit_code: Optional[int] = None
     ended: float = 0.0
+    number: int = 1
+
+    @property
+    def has_started(self) -> bool:
+        """Whether it has come to its work."""
+        wanted = self.command.started
+        return not wanted or any(wanted in line.text for line in self.stdout.lines())
 
 
 @dataclass
@@ -77,28 +93,34 @@ class Group:
         grace: seconds from the signal to stop until what is left is killed.
         grace_after_failure: the same, where they stop since a process has failed, here or elsewhere.
         running: processes that have not ended.
+        ended: those that have, in order.
         failed: the first process that failed by itself.
-        failing: set when there is one.
+        decided: set when there is one, and when all but services have ended.
         stop_signal: the signal that asked the launcher to stop, if one came before any failure.
         recalled: they were to stop since another host has failed, before any failure here.
+        dismissed: services were to stop as there is nothing left to serve.
+        hung: when they last made progress, in epoch seconds, if they were ended for that.
         last_output: when a process last wrote something, by the monotonic clock.
     """
 
     grace: float
     grace_after_failure: float
     running: list[Process] = field(default_factory=list)
+    ended: list[Process] = field(default_factory=list)
     failed: Optional[Process] = None
     stop_signal: Optional[int] = None
     recalled: bool = False
+    dismissed: bool = False
+    hung: Optional[float] = None
     last_output: float = field(default_factory=time.monotonic)
-    _ended: list[Process] = field(default_factory=list)
+    _several: bool = False
     _killer: Optional[asyncio.TimerHandle] = None
 
     def __post_init__(self) -> None:
         self._output = Output(self._wrote)
         self._all_ended = asyncio.Event()
         self._childless = asyncio.Event()
-        self.failing = asyncio.Event()
+        self.decided = asyncio.Event()
 
     def start(self, commands: Sequence[Command]) -> None:
         """Start all processes.
@@ -107,10 +129,10 @@ class Group:
             LaunchError: one could not be started; those before it are killed.
         """
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
+        self._several = sum(not command.service for command in commands) > 1
         for command in commands:
-            prefix = f"[{command.local_rank}] ".encode() if len(commands) > 1 else b""
             try:
-                self.running.append(self._start(command, prefix))
+                self.running.append(self._start(command))
             except OSError as error:
                 self._kill()
                 raise _not_started(command, error) from error
@@ -132,28 +154,76 @@ class Group:
 
     def recall(self) -> None:
         """Stop all processes, unless they stop already."""
-        if self.failed is None and self.stop_signal is None:
+        if not self._stopping:
             self.recalled = True
-            self._send(signal.SIGTERM)
+            self._stop()
+        elif not self._served:
+            self.dismiss()
+
+    def dismiss(self) -> None:
+        """Stop the services: those whom they serve have ended, here or elsewhere."""
+        if self._services and not self.dismissed:
+            self.dismissed = True
+            self._send(signal.SIGTERM, self._services)
             self._start_grace(self.grace_after_failure)
+
+    def abort(self, since: float) -> None:
+        """End processes that hang, so that those that are Python's write where they stand.
+
+        Args:
+            since: when they last made progress, in epoch seconds.
+        """
+        if not self._stopping:
+            self.hung = since
+            spared = {
+                pid for p in self._services for pid in (p.pid, *descendants(p.pid)) if not _is_task(pid)
+            }
+            for pid in descendants(os.getpid()):
+                if pid not in spared:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGABRT)
+            self._start_grace(_ABORT_SECONDS)
+            if not self._served:
+                self.dismiss()
 
     def deliver(self, signum: int) -> None:
         """Pass a signal on to all processes; one that asks to stop starts the grace period."""
-        self._send(signum)
+        self._send(signum, self._served)
         if signum in STOP_SIGNALS:
-            if self.failed is None and self.stop_signal is None:
+            if not self._stopping:
                 self.stop_signal = signum
             self._start_grace(self.grace)
 
     @property
     def first(self) -> Optional[Process]:
-        """The first process that ended with anything but 0."""
-        return next((process for process in self._ended if process.exit_code), None)
+        """The first process that ended with anything but 0, of those that are no services."""
+        return next((p for p in self.ended if p.exit_code and not p.command.service), None)
+
+    @property
+    def only_serves(self) -> bool:
+        """Whether all that runs is there for others."""
+        return bool(self.running) and not self._served
+
+    @property
+    def _stopping(self) -> bool:
+        """Whether they are to end already, for whatever reason but that they are done."""
+        told = self.stop_signal is not None or self.recalled
+        return told or self.failed is not None or self.hung is not None
+
+    @property
+    def _served(self) -> list[Process]:
+        return [process for process in self.running if not process.command.service]
+
+    @property
+    def _services(self) -> list[Process]:
+        return [process for process in self.running if process.command.service]
 
     def _wrote(self) -> None:
         self.last_output = time.monotonic()
 
-    def _start(self, command: Command, prefix: bytes) -> Process:
+    def _start(self, command: Command, number: int = 1) -> Process:
+        label = command.service or (str(command.local_rank) if self._several else "")
+        prefix = f"[{label}] ".encode() if label else b""
         stdout, stderr = Tail(), Tail()
         sinks = [self._output.carry(1, prefix, stdout), self._output.carry(2, prefix, stderr)]
         try:
@@ -172,7 +242,7 @@ class Group:
         finally:
             for sink in sinks:
                 os.close(sink)
-        return Process(command, pid, stdout, stderr)
+        return Process(command, pid, stdout, stderr, number=number)
 
     def _reap(self) -> None:
         """Collect every child that has ended, be it ours or an orphan that was left to us."""
@@ -191,17 +261,47 @@ class Group:
     def _end(self, process: Process, exit_code: int) -> None:
         process.exit_code, process.ended = exit_code, time.time()
         self.running.remove(process)
-        self._ended.append(process)
-        if exit_code and self.failed is None and self.stop_signal is None and not self.recalled:
+        if self._tried_again(process):
+            return
+        self.ended.append(process)
+        if self._is_failure(process):
             self.failed = process
-            self.failing.set()
-            self._send(signal.SIGTERM)
-            self._start_grace(self.grace_after_failure)
+            self._stop()
+        elif not process.command.service and not self._served:
+            self.dismiss()
+        if self.failed or not self._served:
+            self.decided.set()
         if not self.running:
             self._all_ended.set()
 
-    def _send(self, signum: int) -> None:
-        for process in self.running:
+    def _is_failure(self, process: Process) -> bool:
+        """Whether a process has failed by itself, and is the first to do so."""
+        if process.command.service:
+            return not self._stopping and not self.dismissed
+        return bool(process.exit_code) and not self._stopping
+
+    def _tried_again(self, process: Process) -> bool:
+        """Start a process once more that has ended before it had come to its work."""
+        command, number = process.command, process.number + 1
+        if number > command.tries or process.has_started or not self._is_failure(process):
+            return False
+        code = shell_code(process.exit_code or 0)
+        text = f"{command.service} has not started (exit code {code}): try {number} of {command.tries}"
+        write_all(2, f"tpu-launch: {text}\n".encode())
+        with contextlib.suppress(OSError):  # then that is how it has failed
+            self.running.append(self._start(command, number))
+            return True
+        return False
+
+    def _stop(self) -> None:
+        """Ask all processes to stop, and services only once there is nobody left whom they serve."""
+        self._send(signal.SIGTERM, self._served)
+        self._start_grace(self.grace_after_failure)
+        if not self._served:
+            self.dismiss()
+
+    def _send(self, signum: int, processes: Iterable[Process]) -> None:
+        for process in processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signum)
 
@@ -211,7 +311,7 @@ class Group:
 
     def _kill(self) -> None:
         """Kill all that descends from us."""
-        self._send(signal.SIGKILL)
+        self._send(signal.SIGKILL, self.running)
         for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -245,6 +345,13 @@ def descendants(root: int) -> list[int]:
         level = [child for pid in level for child in children.get(pid, ())]
         found += level
     return found
+
+
+def _is_task(pid: int) -> bool:
+    """Whether a process runs the user's code in a node of Ray."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().startswith("ray::")
+    return False
 
 
 def _parents() -> Iterable[tuple[int, int]]:

@@ -16,8 +16,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
 from tpu_runtime.environment import DEFAULT_TERMINATION_LOG, TERMINATION_LOG
-from tpu_runtime.errors import OUT_OF_MEMORY, USER_ERROR
+from tpu_runtime.errors import (
+    EXIT_HANG,
+    EXIT_PEERS,
+    HANG,
+    LAUNCHER_ERROR,
+    OUT_OF_MEMORY,
+    STARTUP_TIMEOUT,
+    USER_ERROR,
+)
+from tpu_runtime.frameworks import ray
 from tpu_runtime.frameworks.torchtpu import worker_failure
+from tpu_runtime.gate import Failed
 from tpu_runtime.output import Line, write_all
 from tpu_runtime.processes import shell_code
 
@@ -25,13 +35,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpu_runtime.errors import LaunchError
+    from tpu_runtime.gate import Answer
     from tpu_runtime.history import History
-    from tpu_runtime.processes import Process
+    from tpu_runtime.processes import Group, Process
 
 VERSION = 1
 MAX_BYTES = 4096
 _ERROR_CHARACTERS = 500
 _BRIEF_CHARACTERS = 60
+_TOLD_CHARACTERS = 200
 _TRACEBACK = "Traceback (most recent call last):"
 _TRAILING_LINES = 20
 _INDEX = re.compile(r"[0-9]{1,9}")
@@ -98,6 +110,47 @@ def stopped(signum: int, process: Optional[Process]) -> Report:
     )
 
 
+def hang(since: float, group: Group) -> Report:
+    """The report of processes that were ended as they made no progress any more.
+
+    Args:
+        since: when they last did, in epoch seconds.
+        group: the processes.
+    """
+    text = "no heartbeat and no work on the CPU any more; the stacks of the processes are in the log"
+    said = next((process.stderr.lines() for process in group.ended), ())
+    return Report(HANG, EXIT_HANG, since, text, log=said)
+
+
+def echo(over: Answer) -> Report:
+    """The report of a launcher whose processes were stopped since the attempt is over on another host."""
+    failed = over.failed or Failed(time.time(), EXIT_PEERS, LAUNCHER_ERROR, "")
+    # Later than the root cause by its own clock, too.
+    when = max(time.time(), failed.time + 0.001)
+    why = f"{over.detail} has failed: {failed.error}" if over.failed else over.detail
+    text = f"stopped, as {why or 'the attempt is over'}"
+    return Report(failed.cause or None, failed.code, when, text)
+
+
+def out_of_memory(when: float, over: Answer) -> Report:
+    """The report of a host on which the kernel has killed a process that others have missed.
+
+    Args:
+        when: a moment before that, in epoch seconds.
+        over: what they said of it.
+    """
+    said = f"; {over.detail}: {over.failed.error}" if over.failed else ""
+    text = f"the kernel has killed a process of this container, which was out of memory{said}"
+    return Report(OUT_OF_MEMORY, shell_code(-signals.SIGKILL), when, text, signal=signals.SIGKILL)
+
+
+def told(report: Report) -> Failed:
+    """What other hosts are told of a report."""
+    return Failed(
+        report.time, report.exit_code or 1, report.cause or "", _shorten(report.error, _TOLD_CHARACTERS)
+    )
+
+
 def failure(process: Process, *, torchrun: bool, oom_killed: Optional[bool]) -> Report:
     """The report of a process that has failed by itself.
 
@@ -107,21 +160,45 @@ def failure(process: Process, *, torchrun: bool, oom_killed: Optional[bool]) -> 
         oom_killed: whether the kernel has killed a process for want of memory; None if that is not known.
     """
     assert process.exit_code is not None
+    if process.command.service:
+        return _service_failure(process, oom_killed=oom_killed)
     lines = _log(process)
+    if (never := ray.never_complete(lines)) and process.exit_code == EXIT_PEERS:
+        return Report(STARTUP_TIMEOUT, EXIT_PEERS, process.ended, never, log=lines)
     worker = worker_failure(lines) if torchrun else None
     code = worker.exit_code if worker else process.exit_code
     said = worker.said if worker else lines
     found = None if code < 0 else exception(said)
     ended = worker.noticed if worker else process.ended
     killed = shell_code(code) == shell_code(-signals.SIGKILL)
+    starved = (killed and oom_killed) or (found is not None and ray.out_of_memory(found.text))
     return Report(
-        cause=OUT_OF_MEMORY if killed and oom_killed else USER_ERROR,
+        cause=OUT_OF_MEMORY if starved else USER_ERROR,
         exit_code=shell_code(code),
         signal=-code if code < 0 else None,
         local_rank=worker.local_rank if worker else process.command.local_rank,
         time=found.time if found else ended,
         error=found.text if found else _describe(code, said, oom_killed=oom_killed),
         log=worker.before if worker else lines,
+    )
+
+
+def _service_failure(process: Process, *, oom_killed: Optional[bool]) -> Report:
+    """The report of a node of a Ray cluster that has ended while there was something to do."""
+    assert process.exit_code is not None
+    lines = sorted([*process.stdout.lines(), *process.stderr.lines()], key=lambda line: line.time)
+    dead = ray.died(lines)
+    name, code = dead or (process.command.service, process.exit_code)
+    killed = code == -signals.SIGKILL
+    what = _describe(code, () if dead else lines, oom_killed=oom_killed)
+    return Report(
+        cause=OUT_OF_MEMORY if killed and oom_killed else USER_ERROR,
+        exit_code=shell_code(process.exit_code) or 1,
+        signal=-code if code < 0 else None,
+        # It looks once a second whether its processes live.
+        time=process.ended - 1.0 if dead else process.ended,
+        error=f"the Ray node of this host has ended: {name}: {what}",
+        log=lines,
     )
 
 
@@ -139,7 +216,9 @@ def exception(lines: Sequence[Line]) -> Optional[Line]:
         return None
     after = range(starts[-1] + 1, len(plain))
     index = next((i for i in after if plain[i].text[:1].strip()), None)
-    return plain[index] if index is not None and index >= len(plain) - _TRAILING_LINES else None
+    if index is None or index < len(plain) - _TRAILING_LINES:
+        return None
+    return ray.task_error(plain[index:]) or plain[index]
 
 
 def _describe(code: int, lines: Sequence[Line], *, oom_killed: Optional[bool]) -> str:

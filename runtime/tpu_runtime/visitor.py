@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 import uuid
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Protocol
 
 from tpu_runtime import http
 from tpu_runtime.aio import within
+from tpu_runtime.bundle import build
 from tpu_runtime.errors import EXIT_ENVIRONMENT, EXIT_PEERS, EXIT_STALE, STARTUP_TIMEOUT, LaunchError
 from tpu_runtime.gate import (
     ARRIVED,
     CONFLICT,
     ENDED,
+    HEAD,
     HOLD_SECONDS,
     JOIN,
     OPEN,
@@ -30,8 +33,10 @@ from tpu_runtime.gate import (
     WAITING,
     WATCH,
     Answer,
+    Failed,
     Gate,
     Member,
+    parse_failed,
     title,
 )
 from tpu_runtime.names import Resolver, backoff, resolve
@@ -59,7 +64,7 @@ class Door(Protocol):
     async def watch(self, attempt: int, hold: float) -> Answer:
         """Wait up to `hold` seconds for the end of an attempt anywhere."""
 
-    async def ended(self, attempt: int, failed_at: Optional[float]) -> Answer:
+    async def ended(self, attempt: int, failed: Optional[Failed]) -> Answer:
         """Report that the processes of this host have ended."""
 
 
@@ -87,9 +92,9 @@ class LocalDoor:
         """Wait for the end of an attempt."""
         return await self.gate.watch(self.member, attempt, hold)
 
-    async def ended(self, attempt: int, failed_at: Optional[float]) -> Answer:
+    async def ended(self, attempt: int, failed: Optional[Failed]) -> Answer:
         """Report that the processes of this host have ended."""
-        return self.gate.ended(self.member, attempt, failed_at)
+        return self.gate.ended(self.member, attempt, failed)
 
 
 @dataclass
@@ -120,13 +125,14 @@ class RemoteDoor:
         """
         return await self._ask(WATCH, hold + _SLACK_SECONDS, attempt=attempt, hold=hold)
 
-    async def ended(self, attempt: int, failed_at: Optional[float]) -> Answer:
+    async def ended(self, attempt: int, failed: Optional[Failed]) -> Answer:
         """Report that the processes of this host have ended.
 
         Raises:
             OSError: as for `join`.
         """
-        return await self._ask(ENDED, _ENDED_SECONDS, attempt=attempt, failed_at=failed_at)
+        told = None if failed is None else asdict(failed)
+        return await self._ask(ENDED, _ENDED_SECONDS, attempt=attempt, failed=told)
 
     async def _ask(self, path: str, seconds: float, **question: Any) -> Answer:
         name, port = self.coordinator
@@ -144,12 +150,16 @@ def _parse_answer(value: Any) -> Optional[Answer]:
     missing = value.get("missing")
     hosts = [h for h in missing if _is_pair(h)] if isinstance(missing, list) else []
     count, attempt = value.get("missing_count"), value.get("attempt")
+    failed: Optional[Failed] = None
+    with contextlib.suppress(TypeError):
+        failed = parse_failed(value.get("failed"))
     return Answer(
         state=value["state"],
         detail=str(value.get("detail", ""))[:500],
         missing=tuple((h[0], h[1]) for h in hosts),
         missing_count=count if isinstance(count, int) else len(hosts),
         attempt=attempt if isinstance(attempt, int) else 0,
+        failed=failed,
     )
 
 
@@ -173,7 +183,16 @@ def this_member(env: HostEnvironment, least: int) -> Member:
         hostnames=zlib.crc32(",".join(env.identity.hostnames).encode()),
         boot=uuid.uuid4().hex,
         least=least,
+        shape=_shape(env),
+        build=build(),
     )
+
+
+def _shape(env: HostEnvironment) -> str:
+    """The slices of the job, in words."""
+    place, hardware = env.place, env.hardware
+    hosts = f"{place.hosts_per_slice} hosts with {hardware.chips_per_host} chips"
+    return f"{place.num_slices} x {hardware.accelerator} {hardware.topology}, {hosts}"
 
 
 @dataclass
@@ -246,11 +265,13 @@ class Visitor:
             raise LaunchError(f"the hosts of this job disagree: {answer.detail}", EXIT_ENVIRONMENT)
         if answer.state == WAITING:
             verb = "have not come" if stage == ARRIVED else "cannot resolve all names of their slice"
-            hosts = f"{answer.missing_count} of {self.env.place.num_hosts} hosts"
+            hosts = f"{answer.missing_count} of {self.env.place.num_met} hosts"
             self._absent, self._unreached = f"{hosts} {verb}: {self._hosts(answer)}", ""
         else:
             name, port = self.env.coordinator
-            self._unreached = f"{title((0, 0))} ({name}:{port}) does not answer: {answer.detail}"
+            self._unreached = (
+                f"{title((self.env.place.met.start, 0))} ({name}:{port}) does not answer: {answer.detail}"
+            )
 
     def _trouble(self) -> str:
         return ", and then ".join(filter(None, (self._absent, self._unreached))) or "no answer yet"
@@ -263,6 +284,8 @@ class Visitor:
     def _host(self, host: tuple[int, int]) -> str:
         """Title of a host, with its DNS name in our own slice, and with its pod's name in others."""
         identity, place = self.env.identity, self.env.place
+        if host == HEAD:
+            return f"{title(host)} ({place.name}-head)"
         position = host[1] * identity.containers
         if host[0] == place.slice_index and position < len(identity.hostnames):
             return f"{title(host)} ({identity.hostnames[position]})"

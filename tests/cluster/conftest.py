@@ -54,12 +54,9 @@ class Operator:
         kubeconfig: the cluster to work on.
         log: where its output goes.
         arguments: more of its command line.
-        python: the interpreter that runs it.
     """
 
-    def __init__(
-        self, kubeconfig: Path, log: Path, *arguments: str, python: str | Path = sys.executable
-    ) -> None:
+    def __init__(self, kubeconfig: Path, log: Path, *arguments: str) -> None:
         self.identity = f"replica-{next(_numbers)}"
         self.metrics_port, self.health_port = _free_port(), _free_port()
         self.log = log
@@ -72,7 +69,6 @@ class Operator:
             *arguments,
         ]
         self.kubeconfig = kubeconfig
-        self._python = python
         self._process: Child | None = None
 
     def start(self) -> Operator:
@@ -83,7 +79,7 @@ class Operator:
 
     def spawn(self) -> Child:
         """Start the process itself."""
-        command = [self._python, "-m", "tpu_operator", "run", *self.arguments]
+        command = [sys.executable, "-m", "tpu_operator", "run", *self.arguments]
         env = os.environ | {"KUBECONFIG": str(self.kubeconfig)}
         with self.log.open("ab") as log:
             return subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd=ROOT)

@@ -18,7 +18,7 @@ from tpu_operator.catalog import resolve
 from tpu_operator.core.environment import GangSpec, Place, tpu_environment
 from tpu_operator.core.objects.hosts import process_ports
 from tpu_operator.core.settings import PodSettings
-from tpu_runtime.environment import LAUNCHERS, read_environment
+from tpu_runtime.environment import read_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +29,7 @@ TABLE = Path(__file__).parents[1] / "unit" / "catalog" / "topologies.tsv"
 ROWS = list(csv.DictReader(TABLE.read_text().splitlines(), delimiter="\t"))
 SMALL = 64
 SETTINGS = PodSettings("runtime", "launcher", inject_topology_env=True)
+RAY_PORTS = [6379, 8265, 8266, 8267]
 NEVER = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "JOB_COMPLETION_INDEX", "MEGASCALE_PORT"}
 
 
@@ -113,14 +114,16 @@ def check_ports(env: dict[str, str], spec: GangSpec, host: int) -> None:
     """No two servers of a host on one port, those included that are not in our hands."""
     used = [int(env.get("TPU_LAUNCH_PORT", "8090"))]
     own = env["TPU_WORKER_HOSTNAMES"].split(",")[host]
-    if spec.launcher is Launcher.TORCHRUN:
+    if spec.launcher is Launcher.RAY:
+        used += RAY_PORTS
+    if spec.launcher in {Launcher.TORCHRUN, Launcher.RAY}:
         prefix = f"{own}:"
         addresses = env["TORCH_TPU_SLICEBUILDER_ADDRESSES"].split(",")
         per_host = spec.shape.devices_per_host
         mine = addresses[host * per_host : (host + 1) * per_host]
         used += [int(a.removeprefix(prefix)) for a in mine]
         used += [29500]
-        used += range(8080, 8080 + 2 * spec.processes_per_host) if spec.num_slices > 1 else []
+        used += range(8080, 8080 + 2 * per_host) if spec.num_slices > 1 else []
     if spec.launcher is Launcher.JAX:
         used += [*process_ports([{}], spec), 8482]
     assert len(set(used)) == len(used)
@@ -142,8 +145,7 @@ def check(spec: GangSpec, row: Row, index: int, host: int) -> dict[str, str]:
 
 def launch(env: dict[str, str], spec: GangSpec, row: Row) -> None:
     """The launcher takes the environment, and understands it."""
-    launcher = spec.launcher if spec.launcher in LAUNCHERS else Launcher.NONE
-    read = read_environment(env | {"TPU_OPERATOR_LAUNCHER": launcher})
+    read = read_environment(env)
     assert read.place.num_hosts == int(row["hosts"]) * spec.num_slices
     assert read.place.hosts_per_slice * read.hardware.chips_per_host == int(row["chips"])
     assert read.processes == spec.processes_per_host

@@ -301,7 +301,9 @@ class FailurePolicy(Model):
         le=1_000_000,
     )
     restart_scope: RestartScope = Field(
-        default=RestartScope.JOB, description="What restarts when a host fails: the whole Job, or its Slice."
+        default=RestartScope.JOB,
+        description="What restarts when a host fails: the whole Job, or its Slice. With launcher ray always "
+        "the whole job: its slices are one Ray cluster.",
     )
     restart_strategy: RestartStrategy = Field(
         default=RestartStrategy.RECREATE,
@@ -379,8 +381,9 @@ class TPUJobSpec(Model):
     )
     head: dict[str, Any] | None = Field(
         default=None,
-        description="Pod template of one more pod without TPUs, such as a driver or a Ray head. A change "
-        "shows in the next attempt.",
+        description="Pod template of one more pod without TPUs, such as a driver. With launcher ray it is "
+        "the head of the Ray cluster, and its container main runs the command. A change shows in the next "
+        "attempt.",
         json_schema_extra=POD_TEMPLATE,
     )
     failure_policy: FailurePolicy = Field(

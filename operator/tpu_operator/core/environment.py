@@ -49,6 +49,7 @@ class GangSpec:
         in_place: processes are started anew in the pods that are there.
         owner: name of the owner, where that is another.
         first: index of the first slice in the names of pods; the program itself counts from 0.
+        headed: a pod without TPUs is the head of the Ray cluster, and runs the driver.
     """
 
     kind: str
@@ -65,6 +66,7 @@ class GangSpec:
     in_place: bool = False
     owner: str = ""
     first: int = 0
+    headed: bool = False
 
     def host_names(self, slice_index: int) -> tuple[str, ...]:
         """DNS names of the hosts of one slice, in worker order."""
@@ -81,10 +83,24 @@ class GangSpec:
         return names.dns_name(names.worker_name(self.name, self.first, 0), self.subdomain)
 
     @property
+    def head(self) -> str:
+        """DNS name of the head of the Ray cluster, where that is a pod of its own."""
+        return names.dns_name(names.head_name(self.name), self.subdomain) if self.headed else ""
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Ports of the pods that others may want to reach, by name."""
+        ray = {"ray-dashboard": names.RAY_DASHBOARD_PORT, "ray-metrics": names.RAY_METRICS_PORT}
+        return {"launcher": self.launcher_port} | (ray if self.launcher is Launcher.RAY else {})
+
+    @property
     def launcher_port(self) -> int:
         """Port of the launchers, beside the ports that TorchTPU gives to MegaScale whatever it is told."""
         torch = self.launcher in {Launcher.TORCHRUN, Launcher.RAY} and self.num_slices > 1
-        last = names.MEGASCALE_PORT + 2 * self.processes_per_host - 1
+        # Ray's workers are as many as the user asks it for, up to one for each device.
+        ray = self.launcher is Launcher.RAY
+        processes = self.shape.devices_per_host if ray else self.processes_per_host
+        last = names.MEGASCALE_PORT + 2 * processes - 1
         taken = torch and last >= names.LAUNCHER_PORT
         return names.LAUNCHER_PORT_BESIDE_MEGASCALE if taken else names.LAUNCHER_PORT
 
@@ -118,6 +134,24 @@ def tpu_environment(gang: GangSpec, place: Place, settings: PodSettings) -> dict
     if settings.inject_topology_env:
         env |= _bounds(gang)
     return env
+
+
+def head_environment(
+    gang: GangSpec, attempt: int, grace: int | None, settings: PodSettings
+) -> dict[str, str]:
+    """All variables of the head of a Ray cluster that has no TPUs: what its launcher needs, and no more.
+
+    Args:
+        gang: the slices.
+        attempt: restarts of the gang so far, of any kind.
+        grace: seconds that processes have to stop in, where the user has chosen the pod's grace period.
+        settings: the installation's choices.
+    """
+    env = _operator(gang, Place(0, 0, attempt, grace=grace), settings)
+    place = ("TPU_OPERATOR_SLICE", "TPU_OPERATOR_HOST")
+    return {key: value for key, value in env.items() if key not in place} | {
+        "TPU_OPERATOR_COMPONENT": names.HEAD
+    }
 
 
 def _identity(gang: GangSpec, place: Place) -> dict[str, str]:
@@ -183,6 +217,8 @@ def _operator(gang: GangSpec, place: Place, settings: PodSettings) -> dict[str, 
         "EMULATE": settings.emulate,
     }
     env = {f"TPU_OPERATOR_{key}": str(value) for key, value in values.items()}
+    if gang.headed:
+        env["TPU_OPERATOR_HEAD"] = gang.head
     if gang.alone:
         env["TPU_OPERATOR_RESTART_SCOPE"] = RestartScope.SLICE
     if gang.launcher_port != names.LAUNCHER_PORT:

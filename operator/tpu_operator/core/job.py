@@ -353,7 +353,7 @@ def _service(view: JobView) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]
         meta.namespace,
         view.selector,
         owner_reference(view.job),
-        view.spec.launcher_port,
+        view.spec.ports,
     )
     actual = view.snapshot.services.get(view.spec.subdomain)
     if actual is None or actual.metadata.owner_uid != meta.uid:

@@ -175,7 +175,7 @@ def gang_spec(job: TPUJob) -> GangSpec:
     shape = catalog.resolve(tpu.accelerator, tpu.topology, tpu.chips_per_host)
     if (hosts := shape.hosts * (tpu.slices + tpu.spare_slices)) > catalog.MAX_HOSTS:
         raise catalog.CatalogError(f"{hosts} hosts are more than the {catalog.MAX_HOSTS} that a job may have")
-    each_device = run.launcher is Launcher.TORCHRUN
+    each_device, ray = run.launcher is Launcher.TORCHRUN, run.launcher is Launcher.RAY
     return GangSpec(
         kind="TPUJob",
         name=meta.name,
@@ -187,8 +187,9 @@ def gang_spec(job: TPUJob) -> GangSpec:
         launcher=run.launcher,
         processes_per_host=run.processes_per_host or (shape.devices_per_host if each_device else 1),
         gate_seconds=GATE_SECONDS,
-        alone=tpu.slices > 1 and job.spec.failure_policy.restart_scope == RestartScope.SLICE,
+        alone=tpu.slices > 1 and not ray and job.spec.failure_policy.restart_scope == RestartScope.SLICE,
         in_place=job.spec.failure_policy.restart_strategy == RestartStrategy.IN_PLACE,
+        headed=ray and bool(job.spec.head),
     )
 
 
@@ -202,7 +203,7 @@ def _memberships(job: TPUJob, spec: GangSpec) -> list[tuple[Member, ...]]:
     """Members of each gang, with the head that the job may have."""
     name, hosts = job.metadata.name, spec.shape.hosts
     head = (Member(names.head_name(name)),)
-    if job.spec.failure_policy.restart_scope == RestartScope.SLICE:
+    if spec.alone:
         slices = [workers(name, (index,), hosts) for index in range(spec.num_slices)]
         return [slices[0] + head, *slices[1:]]
     return [workers(name, range(spec.num_slices), hosts) + head]

@@ -67,6 +67,9 @@ MASTER_PORT: Final = 29500
 SLICEBUILDER_PORT: Final = 8070
 MEGASCALE_PORT: Final = 8080
 """Of process 0 of a host; TorchTPU gives process i 8080 + 2i, and the next one for debugging."""
+RAY_DASHBOARD_PORT: Final = 8265
+RAY_METRICS_PORT: Final = 8266
+"""Of each node of a Ray cluster, for Prometheus; its dashboard is on the head alone."""
 JAX_COORDINATOR_PORT: Final = 8482
 """Where process 0 of a JAX program waits for the others; JAX does not say so anywhere else."""
 

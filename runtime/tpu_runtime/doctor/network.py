@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tpu_runtime.doctor.host import Finding, Severity
 from tpu_runtime.doctor.timed import within
 from tpu_runtime.environment import DEFAULT_PORT
-from tpu_runtime.invariants import megascale_ports, slice_builder_ports
+from tpu_runtime.invariants import RAY_PORTS, megascale_ports, slice_builder_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,6 +70,8 @@ def _ports(env: HostEnvironment) -> Mapping[int, str]:
     own = [a for a in env.identity.addresses if a.partition(":")[0] == _own(env)]
     if env.launcher != "torchrun":
         ports.update((int(address.rpartition(":")[2]), "libtpu") for address in own)
+    if env.launcher == "ray":
+        ports.update(RAY_PORTS)
     if env.launcher == "jax" and env.place.index == 0:
         ports[_JAX_COORDINATOR] = "JAX's coordinator"
     if env.rendezvous is not None:

@@ -24,7 +24,9 @@ OWNER = {
 
 
 def desired() -> dict[str, Any]:
-    return headless_service("train", "default", {"tpu-operator.dev/job": "train"}, OWNER)
+    return headless_service(
+        "train", "default", {"tpu-operator.dev/job": "train"}, OWNER, {"launcher": 8090, "more": 1234}
+    )
 
 
 def actual(**changes: Any) -> Service:
@@ -63,7 +65,7 @@ def test_what_the_cluster_adds_is_no_difference() -> None:
         {"publishNotReadyAddresses": False},
         {"clusterIP": "10.0.0.1"},
         {"ports": []},
-        {"ports": [{"name": "launcher", "port": 1}]},
+        {"ports": [{"name": "launcher", "port": 8090}, {"name": "more", "port": 1}]},
         {"metadata": {"labels": {}}},
         {"metadata": {"ownerReferences": []}},
         {"metadata": {"ownerReferences": [OWNER | {"uid": "u-2"}]}},

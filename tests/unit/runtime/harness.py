@@ -64,7 +64,13 @@ def variables(
         "MEGASCALE_SLICE_ID": str(slice_index) if slices > 1 else "",
         "MEGASCALE_COORDINATOR_ADDRESS": "localhost:8080" if slices > 1 else "",
     }
-    if launcher == "torchrun":
+    if launcher == "ray":
+        env |= {
+            "TPU_ACCELERATOR_TYPE": f"v5litepod-{4 * hosts}",
+            "TPU_TOPOLOGY": f"{2 * hosts}x2",
+            "TPU_NAME": f"job-{slice_index}",
+        }
+    if launcher in {"torchrun", "ray"}:
         env |= {
             "NNODES": str(slices * hosts),
             "NODE_RANK": str(slice_index * hosts + host),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("launcher", [Launcher.NONE, Launcher.JAX, Launcher.TORCHRUN])
+@pytest.mark.parametrize("launcher", list(Launcher))
 @pytest.mark.parametrize(
     ("accelerator", "topology"), [("v5e", "4x4"), ("v5e", "1x1"), ("v5p", "2x2x4"), ("tpu7x", "2x2x2")]
 )

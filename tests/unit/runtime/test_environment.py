@@ -25,7 +25,7 @@ def test_a_good_environment_is_read_whole() -> None:
     assert (env.settings.port, env.settings.gate_timeout, env.settings.grace) == (8090, 600.0, 25.0)
 
 
-@pytest.mark.parametrize("launcher", ["none", "jax", "torchrun"])
+@pytest.mark.parametrize("launcher", ["none", "jax", "torchrun", "ray"])
 @pytest.mark.parametrize("hosts", [1, 4])
 @pytest.mark.parametrize("slices", [1, 3])
 @pytest.mark.parametrize("processes", [1, 4])
@@ -66,8 +66,7 @@ def test_what_the_operator_gives_is_accepted(
         ("TPU_OPERATOR_TOPOLOGY", "4x8", "16 chips"),
         ("TPU_OPERATOR_ACCELERATOR", None, "the type of TPU"),
         ("TPU_OPERATOR_ATTEMPT", "first", "a whole number of 0 or more"),
-        ("TPU_OPERATOR_LAUNCHER", "mpi", "one of none, jax, torchrun"),
-        ("TPU_OPERATOR_LAUNCHER", "ray", "one of none, jax, torchrun (this version has no ray launcher)"),
+        ("TPU_OPERATOR_LAUNCHER", "mpi", "one of none, jax, torchrun, ray"),
         ("TPU_OPERATOR_EMULATE", "gpu", "cpu, or empty on real TPUs"),
         ("TPU_OPERATOR_COORDINATOR", None, "the DNS name of host 0 of slice 0"),
         ("TPU_OPERATOR_PROCESSES_PER_HOST", None, "a whole number of 1 or more"),

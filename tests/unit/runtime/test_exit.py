@@ -120,13 +120,13 @@ def test_a_wrong_command_line_is_a_launcher_error(launch: Launch, arguments: tup
 
 
 def test_a_bad_environment_names_all_problems_at_once(launch: Launch) -> None:
-    env = variables(TPU_OPERATOR_HOST="two", TPU_OPERATOR_LAUNCHER="ray", TPU_WORKER_HOSTNAMES=None)
+    env = variables(TPU_OPERATOR_HOST="two", TPU_OPERATOR_LAUNCHER="mpi", TPU_WORKER_HOSTNAMES=None)
     launcher = launch(env, "true")
     assert launcher.code() == 64
     for part in (
         "3 problems",
         "TPU_OPERATOR_HOST='two'",
-        "this version has no ray launcher",
+        "TPU_OPERATOR_LAUNCHER='mpi'",
         "TPU_WORKER_HOSTNAMES is not set",
     ):
         assert part in launcher.stderr

@@ -35,7 +35,7 @@ from tpu_runtime.limits import allow_files
 from tpu_runtime.visitor import Door, LocalDoor, RemoteDoor, Visitor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from tests.unit.runtime.conftest import Launch
 
@@ -200,7 +200,7 @@ def test_a_job_of_one_host_needs_nobody(launch: Launch) -> None:
 
 
 async def test_the_gate_opens_for_all_at_once_and_stays_open() -> None:
-    gate = Gate(JOB, 1, 1, 3)
+    gate = Gate(JOB, 1, range(1), 3)
     members = [replace(MEMBER, host=host, worker_id=host, boot=str(host)) for host in range(3)]
     waiting = [asyncio.ensure_future(gate.join(member, ARRIVED, 60)) for member in members[:2]]
     answer = await gate.join(members[1], ARRIVED, 0.01)
@@ -211,7 +211,7 @@ async def test_the_gate_opens_for_all_at_once_and_stays_open() -> None:
 
 
 async def test_a_host_that_goes_away_is_missing_again_and_one_that_comes_back_is_not() -> None:
-    gate = Gate(JOB, 1, 1, 2)
+    gate = Gate(JOB, 1, range(1), 2)
     other = replace(MEMBER, host=1, worker_id=1)
     first = asyncio.ensure_future(gate.join(other, ARRIVED, 60))
     await asyncio.sleep(0)
@@ -222,7 +222,7 @@ async def test_a_host_that_goes_away_is_missing_again_and_one_that_comes_back_is
     assert (await gate.join(MEMBER, ARRIVED, 60)).state == OPEN
     assert (await again).state == OPEN
 
-    gate = Gate(JOB, 1, 1, 2)
+    gate = Gate(JOB, 1, range(1), 2)
     only = asyncio.ensure_future(gate.join(other, ARRIVED, 60))
     await asyncio.sleep(0)
     only.cancel()
@@ -231,13 +231,13 @@ async def test_a_host_that_goes_away_is_missing_again_and_one_that_comes_back_is
 
 
 async def test_a_coordinator_that_starts_again_between_the_stages_does_not_wait_for_the_first() -> None:
-    gate = Gate(JOB, 1, 1, 2)
+    gate = Gate(JOB, 1, range(1), 2)
     await gate.join(replace(MEMBER, host=1, worker_id=1), RESOLVED, 0.01)
     assert (await gate.join(MEMBER, ARRIVED, 60)).state == OPEN
 
 
 async def test_a_new_launcher_of_a_host_must_resolve_again() -> None:
-    gate = Gate(JOB, 1, 1, 2)
+    gate = Gate(JOB, 1, range(1), 2)
     other = replace(MEMBER, host=1, worker_id=1)
     await gate.join(other, RESOLVED, 0.01)
     await gate.join(replace(other, boot="b"), ARRIVED, 0.01)
@@ -254,10 +254,20 @@ async def test_a_new_launcher_of_a_host_must_resolve_again() -> None:
         ({"host": 9}, CONFLICT, "no slice 0 host 9 meets here"),
         ({"host": 1}, CONFLICT, "TPU_WORKER_ID=0 is also that of slice 0 host 0"),
         ({"host": 1, "worker_id": 1, "hostnames": 8}, CONFLICT, "TPU_WORKER_HOSTNAMES differs"),
+        (
+            {"host": 1, "worker_id": 1, "shape": "2 x v5e"},
+            CONFLICT,
+            "host 1 has 2 x v5e, slice 0 host 0 has none",
+        ),
+        (
+            {"host": 1, "worker_id": 1, "build": "b"},
+            CONFLICT,
+            "launcher: slice 0 host 1 has b, slice 0 host 0",
+        ),
     ],
 )
 async def test_who_is_not_let_in(change: dict[str, Any], state: str, detail: str) -> None:
-    gate = Gate(JOB, 1, 2, 2)
+    gate = Gate(JOB, 1, range(2), 2)
     await gate.join(MEMBER, ARRIVED, 0.01)
     answer = await gate.join(replace(MEMBER, **change), ARRIVED, 0.01)
     assert answer.state == state
@@ -283,7 +293,7 @@ async def test_who_is_not_let_in(change: dict[str, Any], state: str, detail: str
     ],
 )
 async def test_nonsense_from_a_visitor_is_answered_and_forgotten(body: bytes) -> None:
-    gate = Gate(JOB, 1, 1, 2)
+    gate = Gate(JOB, 1, range(1), 2)
     assert (await answer_request(gate, JOIN, body)).status == 400
     assert (await gate.join(MEMBER, ARRIVED, 0.01)).missing == ((0, 1),)
 
@@ -335,7 +345,7 @@ def visitor(door: Door, timeout: str, **options: Any) -> Visitor:
 
 
 async def test_a_visitor_that_gives_up_knows_who_is_missing_in_other_slices_too() -> None:
-    gate = Gate(JOB, 1, 2, 2)
+    gate = Gate(JOB, 1, range(2), 2)
     async with served(gate) as (address, _):
         door = RemoteDoor(address, replace(MEMBER, host=1, worker_id=1))
         with pytest.raises(LaunchError) as caught:
@@ -348,7 +358,7 @@ async def test_a_visitor_that_gives_up_knows_who_is_missing_in_other_slices_too(
 
 
 async def test_who_waits_when_the_coordinator_gives_up_is_told_whom_it_was_waiting_for() -> None:
-    gate = Gate(JOB, 1, 1, 2)
+    gate = Gate(JOB, 1, range(1), 2)
     waiting = asyncio.ensure_future(gate.join(MEMBER, ARRIVED, 60))
     await asyncio.sleep(0)
     gate.close()
@@ -356,7 +366,7 @@ async def test_who_waits_when_the_coordinator_gives_up_is_told_whom_it_was_waiti
 
 
 async def test_names_that_do_not_resolve_keep_the_gate_closed_everywhere() -> None:
-    gate = Gate(JOB, 1, 1, 2)
+    gate = Gate(JOB, 1, range(1), 2)
     good = visitor(LocalDoor(gate, MEMBER), "0.5", hosts=2)
     door = LocalDoor(gate, replace(MEMBER, host=1, worker_id=1))
     names = "localhost,host-1.invalid"
@@ -367,31 +377,49 @@ async def test_names_that_do_not_resolve_keep_the_gate_closed_everywhere() -> No
 
 
 async def test_a_host_whose_identity_is_taken_ends_with_64() -> None:
-    gate = Gate(JOB, 1, 1, 2)
+    gate = Gate(JOB, 1, range(1), 2)
     await gate.join(MEMBER, ARRIVED, 0)
     with pytest.raises(LaunchError, match="the hosts of this job disagree: TPU_WORKER_ID=0") as caught:
         await visitor(LocalDoor(gate, replace(MEMBER, host=1)), "60", hosts=2, host=1).enter()
     assert caught.value.exit_code == 64
 
 
-async def test_a_thousand_hosts_cost_two_requests_each() -> None:
-    hosts = 1000
-    gate = Gate(JOB, 1, 1, hosts)
+async def test_a_thousand_hosts_of_many_slices_pass_within_seconds_for_two_requests_each(
+    record_property: Callable[[str, object], None],
+) -> None:
+    slices, hosts = 16, 64
+    gate = Gate(JOB, 1, range(slices), hosts)
 
-    async def visit(address: tuple[str, int], host: int) -> None:
-        door = RemoteDoor(address, replace(MEMBER, host=host, worker_id=host, boot=str(host)))
+    async def visit(address: tuple[str, int], index: int, host: int) -> None:
+        member = replace(MEMBER, slice_index=index, host=host, worker_id=host, boot=f"{index}-{host}")
         for stage in (ARRIVED, RESOLVED):
-            assert (await door.join(stage, 20)).state == OPEN
+            assert (await RemoteDoor(address, member).join(stage, 20)).state == OPEN
 
-    allow_files(4 * hosts)
+    allow_files(4 * slices * hosts)
+    began = time.monotonic()
     async with served(gate) as (address, requests):
-        await asyncio.gather(*(visit(address, host) for host in range(hosts)))
+        places = ((index, host) for index in range(slices) for host in range(hosts))
+        await asyncio.gather(*(visit(address, *place) for place in places))
         await gate.all_answered(60)
-    assert requests == {JOIN: 2 * hosts}
+    record_property("seconds", round(time.monotonic() - began, 2))
+    assert requests == {JOIN: 2 * slices * hosts}
+
+
+def test_a_host_that_is_made_for_another_slice_is_named(launch: Launch, port: int) -> None:
+    early = gang(launch, port, range(3))
+    until(lambda: get(port, "/healthz")[0] == 200, "the coordinator's port")
+    [wrong] = gang(launch, port, range(3, 4), TPU_OPERATOR_TOPOLOGY="4x4")
+    assert wrong.code() == 64
+    assert (
+        "the hosts of this job disagree: slices: slice 0 host 3 has 1 x tpu-v5-lite-podslice 4x4, "
+        "4 hosts with 4 chips, slice 0 host 0 has 1 x tpu-v5-lite-podslice 8x2" in refused(wrong)
+    )
+    for launcher in early + gang(launch, port, range(3, 4)):
+        assert launcher.code() == 0, launcher.stderr
 
 
 async def test_the_gate_is_not_shut_while_somebody_has_not_heard_that_it_is_open() -> None:
-    gate = Gate(JOB, 1, 1, 2)
+    gate = Gate(JOB, 1, range(1), 2)
     other = replace(MEMBER, host=1, worker_id=1)
     await gate.join(other, RESOLVED, 0.01)
     assert (await gate.join(MEMBER, RESOLVED, 60)).state == OPEN

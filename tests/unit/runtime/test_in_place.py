@@ -30,6 +30,7 @@ from tpu_runtime.gate import (
     WAITING,
     WATCH,
     Answer,
+    Failed,
     Gate,
     Member,
     answer_request,
@@ -56,7 +57,7 @@ async def opened(gate: Gate, hosts: list[Member]) -> list[Answer]:
 
 async def running(hosts: int = 3) -> tuple[Gate, list[Member]]:
     """A gate that is open for attempt 1."""
-    gate, all_hosts = Gate(JOB, 1, 1, hosts, in_place=True), members(hosts)
+    gate, all_hosts = Gate(JOB, 1, range(1), hosts, in_place=True), members(hosts)
     assert {(answer.state, answer.attempt) for answer in await opened(gate, all_hosts)} == {(OPEN, 1)}
     return gate, all_hosts
 
@@ -93,20 +94,20 @@ async def test_a_host_that_knows_less_is_told_and_comes_with_a_higher_number() -
 
 async def test_the_highest_number_that_any_host_has_seen_decides() -> None:
     """As when a coordinator starts again, and knows of nothing."""
-    gate = Gate(JOB, 1, 1, 3, in_place=True)
+    gate = Gate(JOB, 1, range(1), 3, in_place=True)
     hosts = [replace(member, least=1 + 2 * member.host) for member in members(3)]
     assert {answer.attempt for answer in await opened(gate, hosts)} == {5}
 
 
 async def test_a_coordinator_that_starts_again_tells_those_who_still_run() -> None:
-    gate = Gate(JOB, 1, 1, 3, in_place=True)
+    gate = Gate(JOB, 1, range(1), 3, in_place=True)
     assert await gate.watch(members(3)[1], 1, 60) == Answer(OVER, attempt=1)
 
 
 async def test_an_answer_that_got_lost_is_given_again_while_the_attempt_runs_and_not_after_it() -> None:
     gate, hosts = await running()
     assert await gate.join(hosts[1], RESOLVED, 60) == Answer(OPEN, attempt=1)
-    gate.ended(hosts[2], 1, 10.0)
+    gate.ended(hosts[2], 1, Failed(10.0))
     # It may be that the answer was not lost, and that this host runs attempt 1.
     assert await gate.join(hosts[1], RESOLVED, 0.01) == Answer(OVER, attempt=1)
     assert (await gate.join(replace(hosts[1], least=2), RESOLVED, 0.01)).state == WAITING
@@ -124,13 +125,13 @@ async def test_a_host_that_only_loses_its_connection_restarts_nothing() -> None:
 
 async def test_only_who_failed_first_leaves() -> None:
     gate, hosts = await running(4)
-    assert gate.ended(hosts[1], 1, 10.0).state == LEAVE
-    assert gate.ended(hosts[2], 1, 10.5).state == STAY
-    assert gate.ended(hosts[3], 1, 9.0).state == LEAVE, "it came late, and was the first"
-    assert gate.ended(hosts[1], 1, 10.0).state == STAY
-    assert gate.ended(hosts[3], 1, 9.0).state == LEAVE, "the answer got lost"
+    assert gate.ended(hosts[1], 1, Failed(10.0)).state == LEAVE
+    assert gate.ended(hosts[2], 1, Failed(10.5)).state == STAY
+    assert gate.ended(hosts[3], 1, Failed(9.0)).state == LEAVE, "it came late, and was the first"
+    assert gate.ended(hosts[1], 1, Failed(10.0)).state == STAY
+    assert gate.ended(hosts[3], 1, Failed(9.0)).state == LEAVE, "the answer got lost"
     assert gate.ended(hosts[0], 1, None).state == STAY, "it ended well, but not all did"
-    assert gate.ended(hosts[0], 7, 10.0).state == LEAVE, "nothing is known of that"
+    assert gate.ended(hosts[0], 7, Failed(10.0)).state == LEAVE, "nothing is known of that"
 
 
 async def test_the_keeper_of_the_gate_leaves_once_all_know_that_it_ended_well() -> None:
@@ -146,7 +147,7 @@ async def test_the_keeper_of_the_gate_leaves_once_all_know_that_it_ended_well() 
 
 
 async def test_without_restarts_in_place_a_gate_that_is_open_stays_open() -> None:
-    gate, hosts = Gate(JOB, 1, 1, 2), members(2)
+    gate, hosts = Gate(JOB, 1, range(1), 2), members(2)
     await opened(gate, hosts)
     assert await gate.join(replace(hosts[1], boot="again"), RESOLVED, 0) == Answer(OPEN, attempt=1)
 
@@ -158,8 +159,8 @@ async def test_without_restarts_in_place_a_gate_that_is_open_stays_open() -> Non
         (WATCH, {"attempt": "1", "hold": 1}),
         (WATCH, {"attempt": 1, "hold": 999}),
         (ENDED, {"attempt": 1}),
-        (ENDED, {"attempt": None, "failed_at": 1.0}),
-        (ENDED, {"attempt": 1, "failed_at": "soon"}),
+        (ENDED, {"attempt": None, "failed": {"time": 1.0}}),
+        (ENDED, {"attempt": 1, "failed": {"time": "soon"}}),
         (JOIN, {"stage": ARRIVED, "hold": 1, "least": "2"}),
     ],
 )
@@ -218,7 +219,7 @@ class Gang:
         member = replace(MEMBER, attempt=0, host=host, worker_id=host, boot=f"{self.boots}", least=least)
         if host:
             return await self.attempts(host, RemoteDoor(("127.0.0.1", self.port), member))
-        gate = Gate(JOB, 0, 1, self.count, in_place=True)
+        gate = Gate(JOB, 0, range(1), self.count, in_place=True)
 
         async def handle(request: http.Request) -> http.Response:
             return await answer_request(gate, request.path, request.body)
@@ -247,7 +248,7 @@ class Gang:
             if by_itself:
                 self.failures += 1
                 killed = self.rng.random() < 0.3
-                if killed or not await tell_end(door, attempt, self.failures + self.rng.random()):
+                if killed or not await tell_end(door, attempt, Failed(self.failures + self.rng.random())):
                     return attempt
             await asyncio.sleep(self.rng.uniform(0.0, 0.02))  # its processes stop
             self.run.pop(host, None)

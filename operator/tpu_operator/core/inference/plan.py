@@ -156,8 +156,7 @@ def _service(view: InferenceView) -> tuple[tuple[Manifest, ...], tuple[Manifest,
         meta.namespace,
         view.selector,
         owner_reference(view.inference),
-        view.inference.spec.engine.port,
-        REQUESTS,
+        {REQUESTS: view.inference.spec.engine.port},
     )
     actual = view.snapshot.services.get(meta.name)
     if actual is None or actual.metadata.owner_uid != meta.uid:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tpu_operator.api import Launcher
 from tpu_operator.core import names, notices
-from tpu_operator.core.environment import GangSpec, Place, overridden, tpu_environment, with_defaults
+from tpu_operator.core.environment import (
+    GangSpec,
+    Place,
+    head_environment,
+    overridden,
+    tpu_environment,
+    with_defaults,
+)
 from tpu_operator.core.kueue import Grant
 from tpu_operator.core.numbers import whole
 from tpu_operator.core.objects.merge import merge
@@ -26,7 +33,6 @@ if TYPE_CHECKING:
 LAUNCHER_DIR: Final = "/tpu-operator"
 LAUNCHER_FILE: Final = "/usr/local/share/tpu-operator/tpu-launch.pyz"
 TOLERATION: Final = {"key": names.TPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
-KEPT_IN_SPARES: Final = ("name", "image", "imagePullPolicy", "securityContext")
 MAX_VARIABLE: Final = 128 * 1024
 LAST_WORDS: Final = 5
 """Seconds of a pod's grace period in which the launcher kills what is left and writes its report."""
@@ -136,14 +142,43 @@ class HostFactory:
         )
         return BuiltPod(pod, faults, overrides)
 
+    def head(self, name: str, labels: Mapping[str, str], attempt: int) -> BuiltPod:
+        """The pod of a Ray cluster's head: under the launcher, as hosts are, and without TPUs.
+
+        Args:
+            name: of the pod.
+            labels: its labels.
+            attempt: restarts of the gang so far, of any kind.
+        """
+        granted = {"nodeSelector": {**self.grant.node_selector}, "tolerations": [*self.grant.tolerations]}
+        spec = self._launched() | {key: value for key, value in granted.items() if value}
+        base = self.pod(name, labels, spec, self.grant)
+        pod = merge(base, pod_template(self.template))
+        _add_dns(pod["spec"])
+        ours = head_environment(self.gang, attempt, _launcher_grace(pod["spec"]), self.settings)
+        main = next(each for each in pod["spec"]["containers"] if each["name"] == names.MAIN_CONTAINER)
+        overrides = _add_variables(main, ours)
+        faults = (
+            *conflicts(base, pod, self.fields.template),
+            *self._command_conflicts(base, pod),
+            *_oversized(pod["spec"], self.fields.owner),
+        )
+        return BuiltPod(pod, faults, tuple(sorted(overrides)))
+
+    def _command_conflicts(self, base: Manifest, pod: Manifest) -> Iterable[str]:
+        """The launcher has to be what runs."""
+        command = base["spec"]["containers"][0]["command"]
+        mains = (each for each in pod["spec"]["containers"] if each["name"] == names.MAIN_CONTAINER)
+        program, template = self.fields.program, self.fields.template
+        if any(main.get("command") != command for main in mains):
+            yield f"{template}.spec.containers[main].command goes around the launcher: use {program}.command"
+
     def _main_conflicts(self, base: Manifest, pod: Manifest) -> Iterable[str]:
         """What a template must leave as it is in the containers that hold the chips."""
         by_name = {container["name"]: container for container in pod["spec"]["containers"]}
-        command = base["spec"]["containers"][0]["command"]
         main = by_name.get(names.MAIN_CONTAINER, {})
         program, template = self.fields.program, self.fields.template
-        if main.get("command") != command:
-            yield f"{template}.spec.containers[main].command goes around the launcher: use {program}.command"
+        yield from self._command_conflicts(base, pod)
         chips = sum(_chips(container) for container in by_name.values())
         needed = self.gang.shape.chips_per_host
         if not _requests_tpu(main):
@@ -180,11 +215,25 @@ class HostFactory:
 
     def spec(self, slice_id: str, pool: str) -> Manifest:
         """The spec of a host's pod, without the overlay and the template."""
-        scheduling = self.scheduling
-        spec: Manifest = {
-            "automountServiceAccountToken": False,
+        spec = self._launched() | {
             "nodeSelector": self.node_selector() | ({names.NODE_POOL: pool} if pool else {}),
             "tolerations": [TOLERATION, *self.grant.tolerations],
+        }
+        main, chips = spec["containers"][0], {names.TPU_RESOURCE: str(self.gang.shape.chips_per_host)}
+        main["resources"] = merge({"limits": chips}, _resources(self.run))
+        if self.gang.in_place:
+            spec["restartPolicy"] = "OnFailure"  # the kubelet starts the launcher again
+        if not pool:
+            spec["affinity"] = {"nodeAffinity": _away_from_maintenance(self.avoided)}
+        if self.exclusive and not pool:
+            spec["affinity"] |= _affinity(slice_id)
+        self._add_compile_cache(spec)
+        return spec
+
+    def _launched(self) -> Manifest:
+        """What all pods have whose main container is run by the launcher."""
+        spec: Manifest = {
+            "automountServiceAccountToken": False,
             "containers": [self._main_container()],
             "volumes": [
                 {"name": "dshm", "emptyDir": {"medium": "Memory"}},
@@ -194,15 +243,10 @@ class HostFactory:
         }
         if self.gang.in_place:
             _add_state(spec)
-        if scheduling.priority_class_name:
-            spec["priorityClassName"] = scheduling.priority_class_name
-        if not pool:
-            spec["affinity"] = {"nodeAffinity": _away_from_maintenance(self.avoided)}
-        if self.exclusive and not pool:
-            spec["affinity"] |= _affinity(slice_id)
+        if self.scheduling.priority_class_name:
+            spec["priorityClassName"] = self.scheduling.priority_class_name
         if self.foreign_image():
             self._add_launcher(spec)
-        self._add_compile_cache(spec)
         return spec
 
     @property
@@ -247,16 +291,17 @@ class HostFactory:
 
     def _main_container(self) -> Manifest:
         run = self.run
-        chips = {names.TPU_RESOURCE: str(self.gang.shape.chips_per_host)}
         container: Manifest = {
             "name": names.MAIN_CONTAINER,
             "image": run.image or self.settings.runtime_image,
             "command": [*self.launch_command(), "--", *run.command],
             "env": [env.wire() for env in run.env],
-            "resources": merge({"limits": chips}, _resources(self.run)),
             # What a container says that the launcher never got to speak in, or for.
             "terminationMessagePolicy": "FallbackToLogsOnError",
-            "ports": [{"name": "launcher", "containerPort": self.gang.launcher_port, "protocol": "TCP"}],
+            "ports": [
+                {"name": name, "containerPort": port, "protocol": "TCP"}
+                for name, port in self.gang.ports.items()
+            ],
             "readinessProbe": {
                 "httpGet": {"path": "/readyz", "port": self.gang.launcher_port},
                 "periodSeconds": 2,
@@ -270,14 +315,18 @@ class HostFactory:
         optional = {"args": run.args, "workingDir": run.working_dir}
         return container | {key: value for key, value in optional.items() if value}
 
-    def foreign_image(self) -> bool:
-        """Whether the main container runs an image that does not bring the launcher along."""
+    @property
+    def image(self) -> str | None:
+        """The image that the user has chosen for the main container."""
         main: Manifest = next(
             (c for c in _containers(pod_template(self.template)) if c.get("name") == names.MAIN_CONTAINER),
             {},
         )
-        image = main.get("image") or self.run.image
-        return image not in {None, self.settings.runtime_image}
+        return main.get("image") or self.run.image
+
+    def foreign_image(self) -> bool:
+        """Whether the main container runs an image that does not bring the launcher along."""
+        return self.image not in {None, self.settings.runtime_image}
 
     def launch_command(self) -> list[str]:
         """The launcher, as it is called in the image."""
@@ -343,13 +392,17 @@ class HostFactory:
         spec["initContainers"] = [*spec.get("initContainers", ()), doctor]
 
     def _equip(self, container: Manifest, place: Place) -> set[str]:
-        ours = tpu_environment(self.gang, place, self.settings)
-        user = container.get("env", [])
-        if user:
-            ours["TPU_OPERATOR_SET_BY_USER"] = ",".join(sorted({variable["name"] for variable in user}))
-        container["env"] = with_defaults(user, ours)
         container["resources"] = _matched(container["resources"])
-        return set(overridden(user, ours))
+        return _add_variables(container, tpu_environment(self.gang, place, self.settings))
+
+
+def _add_variables(container: Manifest, ours: dict[str, str]) -> set[str]:
+    """Give a container its variables; returns those that the user has set otherwise."""
+    user = container.get("env", [])
+    if user:
+        ours["TPU_OPERATOR_SET_BY_USER"] = ",".join(sorted({variable["name"] for variable in user}))
+    container["env"] = with_defaults(user, ours)
+    return set(overridden(user, ours))
 
 
 def _affinity(slice_id: str) -> Manifest:
@@ -380,9 +433,8 @@ def _away_from_maintenance(nodes: Iterable[str]) -> Manifest:
 
 
 def _add_state(spec: Manifest) -> None:
-    """Let the kubelet start the launcher again, and the launcher remember."""
+    """Let the launcher remember what has been, over restarts of its container."""
     main = spec["containers"][0]
-    spec["restartPolicy"] = "OnFailure"
     spec["volumes"].append({"name": "state", "emptyDir": {}})
     main["volumeMounts"].append({"name": "state", "mountPath": STATE_DIR})
     main["env"] = with_defaults(main["env"], {"TPU_LAUNCH_STATE_DIR": STATE_DIR})

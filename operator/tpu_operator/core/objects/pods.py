@@ -16,6 +16,7 @@ from tpu_operator.core.objects import hostlists
 from tpu_operator.core.objects.hosts import (
     LAUNCHER_DIR,
     BuiltPod,
+    Fields,
     HostFactory,
     Seat,
     conflicts,
@@ -138,15 +139,32 @@ class PodFactory:
         return pod
 
     def head(self, attempt: int) -> BuiltPod:
-        """The CPU pod of `spec.head`: ours in name and life, the user's in content."""
-        labels = self._labels(names.HEAD, attempt)
+        """The CPU pod of `spec.head`: ours in name and life, the user's in content.
+
+        Where it is the head of a Ray cluster, its main container is ours as well.
+        """
+        name, labels = names.head_name(self.job.metadata.name), self._labels(names.HEAD, attempt)
+        number = attempt + self._in_place(0)
         if self.gang.in_place:
-            labels[names.LABEL_FIRST_ATTEMPT] = str(attempt + self._in_place(0))
+            labels[names.LABEL_FIRST_ATTEMPT] = str(number)
+        if self.gang.headed:
+            return self._ray_head.head(name, labels, number)
         granted = {"nodeSelector": {**self.heads.node_selector}, "tolerations": [*self.heads.tolerations]}
         spec = {key: value for key, value in granted.items() if value}
-        base = self.hosts.pod(names.head_name(self.job.metadata.name), labels, spec, self.heads)
+        base = self.hosts.pod(name, labels, spec, self.heads)
         pod = merge(base, pod_template(self.job.spec.head))
         return BuiltPod(pod, tuple(conflicts(base, pod, "spec.head")))
+
+    @property
+    def _ray_head(self) -> HostFactory:
+        """What builds the head of a Ray cluster; its image is that of the hosts, unless it has its own."""
+        return replace(
+            self.hosts,
+            run=self.job.spec.run.model_copy(update={"image": self.hosts.image}),
+            template=self.job.spec.head,
+            grant=self.heads,
+            fields=Fields(template="spec.head"),
+        )
 
     @cached_property
     def revision(self) -> str:

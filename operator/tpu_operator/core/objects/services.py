@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpu_operator.core import names
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -18,8 +16,7 @@ def headless_service(
     namespace: str,
     selector: Mapping[str, str],
     owner: Mapping[str, Any],
-    port: int = names.LAUNCHER_PORT,
-    port_name: str = "launcher",
+    ports: Mapping[str, int],
 ) -> Manifest:
     """A Service whose DNS records exist before its pods are ready: they need each other to become ready."""
     return {
@@ -36,12 +33,8 @@ def headless_service(
             "publishNotReadyAddresses": True,
             "selector": dict(selector),
             "ports": [
-                {
-                    "name": port_name,
-                    "port": port,
-                    "targetPort": port,
-                    "protocol": "TCP",
-                }
+                {"name": label, "port": port, "targetPort": port, "protocol": "TCP"}
+                for label, port in ports.items()
             ],
         },
     }

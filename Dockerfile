@@ -91,8 +91,12 @@ ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 COPY --from=runtime-dependencies /opt/venv /opt/venv
 # The same file that images which are not ours get from the operator's image.
 COPY --from=launcher /out/tpu-launch.pyz /usr/local/bin/tpu-launch
+# What does not fit together shows in the imports: torch aborts, for one, where there is torch_tpu and no libtpu.
 RUN printf '#!/bin/sh\nexec python3 /usr/local/bin/tpu-launch doctor "$@"\n' > /usr/local/bin/tpu-doctor \
  && chmod 755 /usr/local/bin/tpu-doctor \
  && python3 /usr/local/bin/tpu-launch --help > /dev/null \
- && tpu-doctor --help > /dev/null
+ && tpu-doctor --help > /dev/null \
+ && for package in jax torch ray; do \
+      ! ls -d /opt/venv/lib/python3*/site-packages/$package > /dev/null 2>&1 || python3 -c "import $package" || exit 1; \
+    done
 CMD ["python3"]

@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv || echo .tools/uv/bin/uv)
 CLUSTER ?= devcluster
 NAME ?= dev
+TORCHTPU := .venv-torchtpu
 SEEDS ?= 0-19999
 SOAK_SECONDS ?= 600
 
@@ -24,6 +25,13 @@ $(VENV)/.installed: pyproject.toml requirements/dev.lock | $(UV)
 	@touch $@
 
 venv: $(VENV)/.installed ## Create the Python environment from the lock
+
+$(TORCHTPU)/.installed: requirements/runtime-torchtpu-cpu.lock | $(UV)
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(TORCHTPU)
+	@$(UV) pip sync --quiet --compile-bytecode --python $(TORCHTPU)/bin/python --require-hashes requirements/runtime-torchtpu-cpu.lock
+	@touch $@
+
+torchtpu: $(TORCHTPU)/.installed ## Create the environment with torch and torch_tpu (6 GB)
 
 lock: | $(UV) ## Re-resolve the locks (UPGRADE=1 to move to newer versions)
 	@hack/lock.sh $(UV) $(if $(UPGRADE),--upgrade)
@@ -72,8 +80,11 @@ soak-cluster: venv binaries ## Ten minutes of faults beside a real control plane
 soak-simulation: venv ## 20,000 lives of a simulated cluster (SEEDS=0-19999), hours
 	@SIM_SEED=$(SEEDS) $(BIN)/pytest -q --maxfail 20 tests/sim/test_sim.py
 
-test: venv binaries images ## Everything but the soak and the benchmarks
-	@$(BIN)/pytest tests
+test: venv binaries images ## Everything but TorchTPU, the soak and the benchmarks
+	@$(BIN)/pytest tests --ignore tests/torchtpu
+
+test-torchtpu: venv torchtpu binaries images ## The real TorchTPU, emulated: collectives, training, a killed rank
+	@$(BIN)/pytest tests/torchtpu
 
 images: venv ## Build the operator and runtime images
 	@hack/images.sh
@@ -87,4 +98,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: operations help venv lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test images devcluster-up devcluster-down demo
+.PHONY: operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test images devcluster-up devcluster-down demo

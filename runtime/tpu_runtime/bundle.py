@@ -1,6 +1,7 @@
 """`python3 -m tpu_runtime.bundle OUT.pyz`: the launcher as one file, for images that are not ours.
 
 The same sources make the same bytes: nothing of the clock, the user or the compressor goes into the archive.
+On PYTHONPATH, it is found by torch as the directory of the sources is (`tpu_runtime.emulate`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def bundle() -> bytes:
         _add(archive, "__main__.py", _PACKAGE / "__main__.py")
         for source in sorted(_PACKAGE.rglob("*.py")):
             _add(archive, f"{_PACKAGE.name}/{source.relative_to(_PACKAGE).as_posix()}", source)
+        for entry in sorted(_PACKAGE.parent.glob("*.dist-info/*")):
+            _add(archive, f"{entry.parent.name}/{entry.name}", entry)
     return _SHEBANG + buffer.getvalue()
 
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Optional
 
-from tpu_runtime import doctor, early, frameworks, hang, http, memory, notice, report, spare
+from tpu_runtime import doctor, early, emulate, frameworks, hang, http, memory, notice, report, spare
 from tpu_runtime.early import STOP_SIGNALS
 from tpu_runtime.environment import at_attempt, launch_port, read_environment
 from tpu_runtime.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, LaunchError
@@ -47,11 +47,6 @@ _ANSWER_SECONDS = 10.0
 _HEALTHY_SECONDS = 1.0
 _TOLD_SECONDS = 2.0
 _LIBTPU_LOCK = Path("/tmp/libtpu_lockfile")  # noqa: S108 - libtpu's own choice
-
-_EMULATION = (
-    "EMULATION: this cluster has no TPUs. The processes run on the CPU (TPU_OPERATOR_EMULATE=cpu); "
-    "speed, memory and numerics are NOT those of a TPU."
-)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -173,7 +168,7 @@ class _Launch:
         forbid_cores()
         self._look_around()
         if self._env.hardware.emulated:
-            report.say(_EMULATION)
+            report.say(emulate.NOTICE)
 
     def _look_around(self) -> None:
         """Say what the processes would fall over without a word.

@@ -26,7 +26,7 @@ from tpu_runtime.errors import (
     USER_ERROR,
 )
 from tpu_runtime.frameworks import ray
-from tpu_runtime.frameworks.torchtpu import worker_failure
+from tpu_runtime.frameworks.torchtpu import lost_peer, recorded, worker_failure
 from tpu_runtime.gate import Failed
 from tpu_runtime.output import Line, write_all
 from tpu_runtime.processes import shell_code
@@ -168,8 +168,11 @@ def failure(process: Process, *, torchrun: bool, oom_killed: Optional[bool]) -> 
     worker = worker_failure(lines) if torchrun else None
     code = worker.exit_code if worker else process.exit_code
     said = worker.said if worker else lines
-    found = None if code < 0 else exception(said)
+    found = None if code < 0 else (recorded(worker.error_file) if worker else None) or exception(said)
     ended = worker.noticed if worker else process.ended
+    if found and torchrun and lost_peer(found.text):
+        # The agent of the peer takes a moment to notice; this one's end takes longer.
+        found = Line(process.ended, f"a peer was lost: {found.text}")
     killed = shell_code(code) == shell_code(-signals.SIGKILL)
     starved = (killed and oom_killed) or (found is not None and ray.out_of_memory(found.text))
     return Report(

@@ -66,13 +66,15 @@ def _run(check: Check, host: Host) -> list[Finding]:
 
 
 def essentials(host: Host) -> list[Finding]:
-    """What the launcher has to know before it starts processes on TPUs; nothing in emulation.
+    """What the launcher has to know before it starts processes.
 
     These are traps that processes fall into without a word that leads anywhere.
     """
-    if host.emulated:
-        return []
-    found = [*software.check_libtpu(host), *system.check_shm(host)]
+    found = (
+        list(devices.check_devices(host))
+        if host.emulated
+        else [*software.check_libtpu(host), *system.check_shm(host)]
+    )
     return [finding for finding in found if finding.severity >= Severity.WARNING]
 
 

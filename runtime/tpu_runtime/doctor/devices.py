@@ -48,14 +48,20 @@ def nodes(host: Host) -> list[Path]:
     return sorted([*host.path("/dev").glob("accel[0-9]*"), *groups])
 
 
+def tpus(host: Host) -> list[Path]:
+    """Device nodes that can be nothing but TPUs; any device may be behind an IOMMU group."""
+    groups = [host.path(f"/dev/vfio/{chip.group}") for chip in chips(host) if chip.group]
+    return sorted([*host.path("/dev").glob("accel[0-9]*"), *(group for group in groups if group.exists())])
+
+
 def check_devices(host: Host) -> Iterator[Finding]:
     """There is a node for each chip, and it can be opened."""
-    found = nodes(host)
+    found = tpus(host) if host.emulated else nodes(host)
     listed = ", ".join(f"/{node.relative_to(host.root)}" for node in found)
     if host.emulated:
         if found:
             text = f"TPUs are here ({listed}), and TPU_OPERATOR_EMULATE=cpu"
-            yield Finding(Severity.WARNING, text, "they would lie idle", "unset the chart's value `emulate`")
+            yield Finding(Severity.ERROR, text, "they would lie idle", "unset the chart's value `emulate`")
         else:
             yield Finding(Severity.OK, "no chips, as the job runs on the CPU")
         return

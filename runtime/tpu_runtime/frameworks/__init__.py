@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpu_runtime import emulate
 from tpu_runtime.frameworks import jax, torchtpu
 from tpu_runtime.processes import Command
 
@@ -23,11 +24,13 @@ LOCAL_RANK = "TPU_OPERATOR_LOCAL_RANK"
 def commands(env: HostEnvironment, argv: Sequence[str]) -> list[Command]:
     """The processes of this host, each with its whole environment."""
     if env.launcher == "torchrun":
-        added = {k: v for k, v in torchtpu.variables().items() if k not in env.variables}
-        return [Command(torchtpu.agent_command(env, argv), {**env.variables, **added})]
+        return [Command(torchtpu.agent_command(env, argv), {**env.variables, **torchtpu.variables(env)})]
     return [Command(argv, _variables(env, local_rank), local_rank) for local_rank in range(env.processes)]
 
 
 def _variables(env: HostEnvironment, local_rank: int) -> dict[str, str]:
-    added = jax.variables(env, local_rank) if env.launcher == "jax" else {}
+    if env.launcher == "jax":
+        added = jax.variables(env, local_rank)
+    else:
+        added = emulate.variables(env.variables) if env.hardware.emulated else {}
     return {**env.variables, LOCAL_RANK: str(local_rank), **added}

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from tests.docs import PAGES, ROOT, TEST_ID, examples
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 IDS = sorted({(match[1], match[2]) for page in PAGES for match in TEST_ID.finditer(page.read_text())})
 PEERS = ROOT / "docs" / "testing.md"
@@ -32,6 +37,13 @@ def test_all_kinds_of_ids_are_found() -> None:
     assert definition("tests/unit/docs/test_docs.py", "test_all_kinds_of_ids_are_found")
     assert not definition("tests/unit/docs/test_docs.py", "test_that_does_not_exist")
     assert len(IDS) > 50
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def test_programs_of_examples_are_python(path: Path) -> None:
+    command = yaml.safe_load(path.read_text())["spec"]["run"]["command"]
+    if command[:2] == ["python", "-c"]:
+        compile(command[2], path.name, "exec")
 
 
 @pytest.mark.parametrize("title", examples())

@@ -84,11 +84,11 @@ def variables(
     return {key: value for key, value in (env | dict(changes or {}) | more).items() if value is not None}
 
 
-def until(condition: Callable[[], T], what: str = "condition") -> T:
+def until(condition: Callable[[], T], what: str = "condition", seconds: float = PATIENCE) -> T:
     """Wait for something to become true."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + seconds
     while not (result := condition()):
-        assert time.monotonic() < end, f"waited {PATIENCE:.0f} s in vain for: {what}"
+        assert time.monotonic() < end, f"waited {seconds:.0f} s in vain for: {what}"
         time.sleep(0.01)
     return result
 
@@ -149,9 +149,13 @@ class Launcher:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the launcher does not end; its stderr:\n{self.stderr}") from None
 
-    def wait_for(self, text: str) -> None:
+    def wait_for(self, text: str, seconds: float = PATIENCE) -> None:
         """Wait until something is on stdout or stderr."""
-        until(lambda: text in self.stderr or text.encode() in self.stdout, f"{text!r} in:\n{self.stderr}")
+
+        def there() -> bool:
+            return text in self.stderr or text.encode() in self.stdout
+
+        until(there, f"{text!r} in:\n{self.stderr}", seconds)
 
     def signal(self, signum: int) -> None:
         self.process.send_signal(signum)

@@ -180,7 +180,7 @@ def test_chips_that_torchtpu_does_not_see(fake: Fake) -> None:
 
 def test_chips_that_lie_idle_in_emulation(fake: Fake) -> None:
     [(severity, _)] = found(fake, "devices", real(TPU_OPERATOR_EMULATE="cpu"))
-    assert severity is WARNING
+    assert severity is ERROR
 
 
 def test_a_lock_that_a_killed_process_has_left(fake: Fake) -> None:
@@ -336,7 +336,23 @@ def test_what_the_launcher_looks_at(fake: Fake) -> None:
     fake.package("libtpu", None)
     fake.sizes["/dev/shm"] = Space(64 << 20, 0)
     assert [each.severity for each in doctor.essentials(fake.host())] == [ERROR, WARNING]
-    assert doctor.essentials(fake.host(real(TPU_OPERATOR_EMULATE="cpu"))) == []
+
+
+def test_the_launcher_does_not_emulate_where_there_are_tpus(fake: Fake, tmp_path: Path) -> None:
+    emulated = real(TPU_OPERATOR_EMULATE="cpu")
+    (found,) = doctor.essentials(fake.host(emulated))
+    assert (found.severity, found.found) == (
+        ERROR,
+        "TPUs are here (/dev/vfio/0, /dev/vfio/1, /dev/vfio/2, /dev/vfio/3), and TPU_OPERATOR_EMULATE=cpu",
+    )
+    assert doctor.essentials(Host(emulated, tmp_path / "empty")) == []
+
+
+def test_what_others_have_behind_vfio_is_no_tpu(tmp_path: Path) -> None:
+    group = tmp_path / "dev/vfio/7"
+    group.parent.mkdir(parents=True)
+    group.touch()
+    assert devices.tpus(Host({}, tmp_path)) == []
 
 
 def test_this_machine_as_it_is() -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.unit.runtime.harness import variables
+from tests.unit.runtime.harness import RUNTIME, variables
 from tpu_runtime import frameworks
 from tpu_runtime.environment import read_environment
-from tpu_runtime.frameworks.torchtpu import WorkerFailure, worker_failure
+from tpu_runtime.frameworks.torchtpu import WorkerFailure, lost_peer, recorded, worker_failure
 from tpu_runtime.output import Line
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tpu_runtime.processes import Command
 
 
@@ -38,7 +41,25 @@ EMULATION = {
 
 def test_none_starts_copies_that_can_tell_themselves_apart() -> None:
     assert [command.argv for command in started(processes=2)] == [("python", "train.py")] * 2
-    assert added(processes=2) == [{"TPU_OPERATOR_LOCAL_RANK": "0"}, {"TPU_OPERATOR_LOCAL_RANK": "1"}]
+    ranks = [{"TPU_OPERATOR_LOCAL_RANK": "0"}, {"TPU_OPERATOR_LOCAL_RANK": "1"}]
+    assert added(processes=2, TPU_OPERATOR_EMULATE="") == ranks
+
+
+@pytest.mark.parametrize("launcher", ["none", "torchrun"])
+def test_in_emulation_torch_finds_ours_on_the_path(launcher: str) -> None:
+    [process] = added(launcher=launcher)
+    assert process["PYTHONPATH"] == str(RUNTIME)
+    [process] = added(launcher=launcher, PYTHONPATH="/app:/lib", OMP_NUM_THREADS="2")
+    assert process["PYTHONPATH"] == f"{RUNTIME}:/app:/lib"
+    assert "OMP_NUM_THREADS" not in process
+    assert process["TF_CPP_MIN_LOG_LEVEL"] == "3"
+
+
+def test_on_tpu_nothing_of_the_emulation_is_there() -> None:
+    for launcher in ("none", "torchrun", "jax"):
+        [command, *_] = started(launcher=launcher, processes=4, TPU_OPERATOR_EMULATE="")
+        assert not {"PYTHONPATH", "TF_CPP_MIN_LOG_LEVEL", "TPU_LIBRARY_PATH"} & command.variables.keys()
+        assert "tpu_runtime.emulate" not in command.argv
 
 
 def test_jax_in_emulation_gets_what_its_detection_reads() -> None:
@@ -112,10 +133,21 @@ def test_jax_one_process_per_chip_on_tpu() -> None:
     }
 
 
-def test_torchrun_is_pinned() -> None:
-    [command] = started(launcher="torchrun", slices=2, slice_index=1, hosts=2, host=1, processes=4)
+@pytest.mark.parametrize(
+    ("emulated", "agent"), [("", "torch.distributed.run"), ("cpu", "tpu_runtime.emulate")]
+)
+def test_torchrun_is_pinned(emulated: str, agent: str) -> None:
+    [command] = started(
+        launcher="torchrun",
+        slices=2,
+        slice_index=1,
+        hosts=2,
+        host=1,
+        processes=4,
+        TPU_OPERATOR_EMULATE=emulated,
+    )
     assert command.argv == [
-        "python", "-m", "torch.distributed.run", "--nnodes=4", "--node_rank=3", "--master_addr=localhost",
+        "python", "-m", agent, "--nnodes=4", "--node_rank=3", "--master_addr=localhost",
         "--master_port=29500", "--nproc_per_node=4", "--max_restarts=0", "--no_python", "python", "train.py",
     ]  # fmt: skip
     assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK"} & command.variables.keys()
@@ -193,9 +225,55 @@ def test_the_agents_report_tells_which_process_failed_and_how() -> None:
     assert said(found)[-1] == "ValueError: loss is nan"
 
 
+def test_a_process_that_was_killed_is_the_cause_though_another_is_named() -> None:
+    lost = "RuntimeError: [/torch/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer"
+    named = AGENT.replace("ValueError: loss is nan", lost)
+    found = worker_failure(lines(named.replace(": -15 ", ": -9 ").replace("SIGTERM)", "SIGKILL)")))
+    assert found is not None
+    assert (found.local_rank, found.exit_code) == (3, -9)
+    found = worker_failure(lines(named))  # the other one was ended by the agent
+    assert found is not None
+    assert (found.local_rank, found.exit_code, found.is_echo) == (2, 42, True)
+
+
 def test_a_process_that_went_without_an_exception_is_not_given_anothers() -> None:
     silent = "\n".join(line for line in AGENT.splitlines() if not line.startswith("[rank6]"))
     assert said(worker_failure(lines(silent))) == ["step 41"]
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (
+            "RuntimeError: [/torch/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer",
+            1,
+        ),
+        ("torch.distributed.DistNetworkError: failed to recv, got 0 bytes", 1),
+        ("ConnectionResetError: [Errno 104] Connection reset by peer", 0),
+        ("ValueError: loss is nan", 0),
+    ],
+)
+def test_what_comes_of_a_lost_peer_is_known(error: str, lost: int) -> None:
+    assert lost_peer(error) == bool(lost)
+
+
+def test_what_torch_has_recorded_of_a_failure_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "error.json"
+    assert worker_failure(lines(AGENT)).error_file == ""  # type: ignore[union-attr]
+    found = worker_failure(lines(AGENT.replace("<N/A>", str(path))))
+    assert found is not None
+    assert found.error_file == str(path)
+    assert recorded(found.error_file) is None
+    path.write_text('{"message": {"message": "ValueError: loss is nan", "extraInfo": {"timestamp": "1"}}}')
+    os.utime(path, (0, 1234.5))
+    assert recorded(found.error_file) == Line(1234.5, "ValueError: loss is nan")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"message": {}}', "null"])
+def test_a_record_that_cannot_be_read_is_none(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "error.json"
+    path.write_text(text)
+    assert recorded(str(path)) is None
 
 
 @pytest.mark.parametrize("text", ["", "no report", "Root Cause (first observed failure):\n[0]:\n  what"])

@@ -158,14 +158,15 @@ def test_addresses_in_numbers_stand() -> None:
 
 
 def test_the_agent_gets_caches_and_the_allocator_unless_the_user_has_his_own(tmp_path: Path) -> None:
-    assert torchtpu.variables(tmp_path) == {"TORCH_TPU_TIER2_COMPILATION_CACHE": "default"}
+    env = read_environment(alone({}))
+    assert torchtpu.variables(env, tmp_path) == {"TORCH_TPU_TIER2_COMPILATION_CACHE": "default"}
     library = tmp_path / "usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
     library.parent.mkdir(parents=True)
     library.touch()
     preload = {"LD_PRELOAD": "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"}
-    assert torchtpu.variables(tmp_path).items() >= preload.items()
+    assert torchtpu.variables(env, tmp_path).items() >= preload.items()
     library.with_name("libtcmalloc.so.4").touch()
-    assert torchtpu.variables(tmp_path)["LD_PRELOAD"].endswith("/libtcmalloc.so.4")
+    assert torchtpu.variables(env, tmp_path)["LD_PRELOAD"].endswith("/libtcmalloc.so.4")
 
 
 def test_the_users_cache_stands() -> None:

@@ -157,6 +157,22 @@ def test_torchruns_worker_is_reported_and_not_its_agent() -> None:
     assert (killed.exit_code, killed.signal, killed.cause) == (137, 9, "OutOfMemory")
 
 
+def test_what_comes_of_a_lost_peer_says_so_and_came_later_than_that(tmp_path: Path) -> None:
+    lost = "RuntimeError: [/torch/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer"
+    found = failure(
+        process(1, AGENT.replace("ValueError: loss is nan", lost)), torchrun=True, oom_killed=None
+    )
+    assert (found.local_rank, found.error, found.time) == (2, f"a peer was lost: {lost}", 1e10)
+
+
+def test_the_error_file_of_a_worker_has_the_last_word(tmp_path: Path) -> None:
+    path = tmp_path / "error.json"
+    path.write_text('{"message": {"message": "ValueError: too large", "extraInfo": {}}}')
+    found = failure(process(1, AGENT.replace("<N/A>", str(path))), torchrun=True, oom_killed=None)
+    assert (found.local_rank, found.error) == (2, "ValueError: too large")
+    assert found.time == path.stat().st_mtime
+
+
 def test_outside_of_a_pod_no_message_is_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     leave(REPORT, {"TPU_LAUNCH_TERMINATION_LOG": str(tmp_path / "no" / "folder")})
     assert "could not be written" in capfd.readouterr().err

@@ -1,0 +1,97 @@
+"""Jobs of several hosts on loopback, started by real launchers with the real torch_tpu."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from tests.unit.runtime.harness import Launcher, variables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".venv-torchtpu" / "bin" / "python"
+SCRIPTS = Path(__file__).parent / "scripts"
+SECONDS = 900
+"""A start takes ten seconds of CPU time, and machines may be busy."""
+STEP = re.compile(r"^step (\d+) loss (\S+)$", re.MULTILINE)
+
+
+def example() -> str:
+    """The program of examples/torchtpu-train.yaml."""
+    job = yaml.safe_load((ROOT / "examples/torchtpu-train.yaml").read_text())
+    return str(job["spec"]["run"]["command"][2])
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("localhost", 0))
+        return int(server.getsockname()[1])
+
+
+def losses(output: bytes) -> dict[int, str]:
+    """The loss after each step, as it was printed."""
+    return {int(step): loss for step, loss in STEP.findall(output.decode())}
+
+
+class Job:
+    """Hosts with processes of one program.
+
+    Args:
+        folder: for what the launchers write.
+        command: the program.
+        hosts: how many of them.
+        processes: on each.
+        env: variables of theirs.
+    """
+
+    def __init__(
+        self, folder: Path, *command: str | Path, hosts: int = 2, processes: int = 2, **env: str
+    ) -> None:
+        gate, master = free_port(), free_port()
+        shared = {
+            "HOME": os.environ["HOME"],
+            "MASTER_PORT": str(master),
+            "TPU_OPERATOR_COORDINATOR": f"localhost:{gate}",
+            "TPU_LAUNCH_GRACE_SECONDS": "10",
+        }
+        folder.mkdir()
+        self.hosts = [
+            Launcher(
+                folder / str(host),
+                variables(
+                    shared | env,
+                    hosts=hosts,
+                    host=host,
+                    launcher="torchrun",
+                    processes=processes,
+                    TPU_LAUNCH_PORT=str(gate) if host == 0 else "0",
+                ),
+                [str(PYTHON), *map(str, command)],
+                (),
+            )
+            for host in range(hosts)
+        ]
+
+    def wait(self) -> list[int]:
+        """Exit codes of the hosts, once all have ended."""
+        return [host.process.wait(SECONDS) for host in self.hosts]
+
+    def kill(self) -> None:
+        for host in self.hosts:
+            host.kill()
+
+    @property
+    def said(self) -> str:
+        """What all hosts wrote, for failures."""
+        return "\n".join(self._said())
+
+    def _said(self) -> Iterator[str]:
+        for index, host in enumerate(self.hosts):
+            yield f"--- host {index}\n{host.stdout.decode(errors='replace')[-4000:]}\n{host.stderr[-6000:]}"

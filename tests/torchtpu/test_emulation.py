@@ -1,0 +1,130 @@
+"""TorchTPU on the CPU: real torch_tpu, torchrun and launchers, two hosts with two processes each.
+
+Losses of several processes differ from those of one by how sums are ordered: 1e-4 of their size at most.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.torchtpu.hosts import PYTHON, SCRIPTS, SECONDS, example, losses
+from tests.unit.runtime.harness import RUNTIME
+from tpu_runtime import emulate
+from tpu_runtime.processes import descendants
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.torchtpu.conftest import Start, Trained
+
+STEPS = 20
+TOLERANCE = 1e-4
+
+
+def python(*arguments: str | Path, **env: str) -> str:
+    """What a process alone prints."""
+    done = subprocess.run(
+        [PYTHON, *arguments],
+        env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """Losses of the example in one process on the CPU, without TorchTPU."""
+    single = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+    folder = str(tmp_path_factory.mktemp("single"))
+    output = python(
+        "-c",
+        example(),
+        DEVICE="cpu",
+        CHECKPOINTS=folder,
+        STEPS=str(STEPS),
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+        **single,
+    )
+    return losses(output.encode())
+
+
+def test_what_scripts_do_on_one_device_works_as_on_the_cpu() -> None:
+    given = {emulate.GATE: "cpu", "TPU_SKIP_MDS_QUERY": "true"}
+    output = python(SCRIPTS / "compatibility.py", **given, **emulate.variables(given))
+    assert output.splitlines()[-1] == "all is as on the CPU"
+
+
+def test_it_says_what_its_numbers_are_worth_and_needs_to_be_asked_for() -> None:
+    code = "import torch; print(torch.ones(2, device='tpu').sum().item())"
+    env = {"PYTHONPATH": str(RUNTIME), "PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    command = [str(PYTHON), "-c", code]
+    done = subprocess.run(
+        command, env={**env, emulate.GATE: "cpu"}, capture_output=True, text=True, check=True, timeout=SECONDS
+    )
+    assert done.stdout.splitlines()[-1] == "2.0"
+    assert emulate.NOTICE in done.stderr
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert done.returncode == 1
+    assert emulate.NOTICE not in done.stderr
+
+
+def test_collectives_are_right(start: Start) -> None:
+    job = start(SCRIPTS / "collectives.py")
+    assert job.wait() == [0, 0], job.said
+    for index, host in enumerate(job.hosts):
+        for rank in (2 * index, 2 * index + 1):
+            assert f"rank {rank}: all collectives are right" in host.stdout.decode()
+        assert emulate.NOTICE in host.stderr
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp2"])
+def test_training_is_that_of_one_process(
+    parallel: str, trained: Trained, one_process: dict[int, str]
+) -> None:
+    found = trained(parallel, STEPS)
+    assert found.keys() == one_process.keys() == set(range(1, STEPS + 1))
+    for step, loss in one_process.items():
+        assert float(found[step]) == pytest.approx(float(loss), rel=TOLERANCE), (step, found, one_process)
+    assert float(found[STEPS]) < float(found[1]) - 0.5, found
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp2"])
+def test_a_killed_rank_is_named_and_the_next_attempt_resumes_exactly(
+    parallel: str, start: Start, trained: Trained, tmp_path: Path
+) -> None:
+    env = {"CHECKPOINTS": str(tmp_path), "PARALLEL": parallel}
+    job = start("-c", example(), **env, STEPS="100000")
+    job.hosts[0].wait_for("step 11 ", SECONDS)
+    (agent,) = _children(job.hosts[1].process.pid)
+    os.kill(max(_children(agent)), signal.SIGKILL)
+    codes = job.wait()
+    assert codes[1] == 128 + signal.SIGKILL, job.said
+    assert codes[0] != 0, job.said
+    echo, root = (host.message for host in job.hosts)
+    assert root is not None
+    assert echo is not None
+    assert (root["signal"], root["localRank"], root["cause"]) == (signal.SIGKILL, 1, "UserError"), root
+    assert echo["error"].startswith("a peer was lost: "), echo
+    assert echo["time"] > root["time"]
+
+    saved = max(int(path.parent.name) for path in tmp_path.glob("*/.metadata"))
+    steps = max(saved + 10, STEPS)
+    job = start("-c", example(), **env, STEPS=str(steps), TPU_OPERATOR_ATTEMPT="1")
+    assert job.wait() == [0, 0], job.said
+    assert f"4 processes on tpu, from step {saved}\n" in job.hosts[0].stdout.decode()
+    whole = trained(parallel, steps)
+    assert losses(job.hosts[0].stdout) == {step: loss for step, loss in whole.items() if step > saved}
+
+
+def _children(pid: int) -> list[int]:
+    below = descendants(pid)
+    return [each for each in below if each not in {child for one in below for child in descendants(one)}]

@@ -44,19 +44,20 @@ def _rows(schema: dict[str, Any], path: str) -> Iterator[str]:
         inner, mark = (field["items"], "[]") if field.get("type") == "array" else (field, "")
         here = f"{path}.{name}{mark}"
         shown = f"**`{here}`**" if name in schema.get("required", ()) else f"`{here}`"
-        yield f"| {shown} | {_type(field)} | {field['description'].replace('|', '&#124;')} |"
+        yield f"| {shown} | {type_of(field)} | {field['description'].replace('|', '&#124;')} |"
         yield from _rows(inner, here)
 
 
-def _type(schema: dict[str, Any]) -> str:
+def type_of(schema: dict[str, Any]) -> str:
+    """The type of a field, in words."""
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if "x-kubernetes-int-or-string" in schema:
         return "integer or string"
     if schema["type"] == "array":
-        return f"list of {_type(schema['items'])}"
+        return f"list of {type_of(schema['items'])}"
     if "additionalProperties" in schema:
-        return f"map to {_type(schema['additionalProperties'])}"
+        return f"map to {type_of(schema['additionalProperties'])}"
     if schema.get("format") == "date-time":
         return "time"
     bounds = [f"{sign} {schema[key]}" for key, sign in (("minimum", "≥"), ("maximum", "≤")) if key in schema]

@@ -81,14 +81,14 @@ def _was_ready(pod: Pod) -> bool:
 
 
 def _explain(gang: Gang, late: list[Pod], limit: int | None) -> str:
-    shown = [f"{pod.name} ({_why(pod)[:QUOTE]})" for pod in late[:SHOWN]]
+    shown = [f"{pod.name} ({progress(pod)[:QUOTE]})" for pod in late[:SHOWN]]
     more = f" and {len(late) - SHOWN} more" if len(late) > SHOWN else ""
     count = f"{len(late)} of {len(gang.members)} hosts"
     return f"{limit} s after all of them got nodes, {count} are not ready: {', '.join(shown)}{more}"
 
 
-def _why(pod: Pod) -> str:
-    """How far a pod has come."""
+def progress(pod: Pod) -> str:
+    """How far a pod that has a node has come, in words."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         if waiting := status.state.waiting:
             text = f": {waiting.message}" if waiting.message else ""

@@ -151,9 +151,31 @@ class ApiServer:
         """
         configuration = kubernetes_client.Configuration()
         await credentials.load(configuration)
+        return cls._with(configuration, FIELD_MANAGER)
+
+    @classmethod
+    async def connect_for_person(
+        cls, agent: str, kubeconfig: str = "", context: str = ""
+    ) -> tuple[ApiServer, str]:
+        """Connect as kubectl would; returns the namespace of the context, too.
+
+        Args:
+            agent: who asks, for the server's logs.
+            kubeconfig: a file; empty: as KUBECONFIG says, or the user's own, or the pod's service account.
+            context: an entry of it; empty: the current one.
+
+        Raises:
+            CredentialsError: there is no way to the API server.
+        """
+        configuration = kubernetes_client.Configuration()
+        namespace = await credentials.load_for_person(configuration, kubeconfig, context)
+        return cls._with(configuration, agent), namespace
+
+    @classmethod
+    def _with(cls, configuration: kubernetes_client.Configuration, agent: str) -> ApiServer:
         configure(configuration)
         api = kubernetes_client.ApiClient(configuration)
-        api.user_agent = FIELD_MANAGER
+        api.user_agent = agent
         return cls(api)
 
     async def close(self) -> None:
@@ -288,10 +310,10 @@ class ApiServer:
     async def stream(
         self, path: str, query: Mapping[str, str], silence: float
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """Open a watch.
+        """Open a watch, or follow a log.
 
         Args:
-            path: path of the collection.
+            path: path of the collection, or of the log.
             query: its parameters.
             silence: seconds without a byte after which the connection counts as dead.
 

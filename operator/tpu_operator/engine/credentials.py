@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kubernetes.aio import config
@@ -30,6 +31,8 @@ CHECK_AGAIN: Final = 5.0
 """Seconds until the next look after one that has failed."""
 LIMIT: Final = 10.0
 """Seconds for a plugin to come up with a token."""
+NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""Where pods find the name of their namespace."""
 
 
 class CredentialsError(Exception):
@@ -57,6 +60,42 @@ async def load(configuration: Configuration) -> None:
         configuration.refresh_api_key_hook = loader.load_and_set
     if TOKEN in configuration.api_key:
         keep_fresh(configuration)
+
+
+async def load_for_person(configuration: Configuration, kubeconfig: str = "", context: str = "") -> str:
+    """Take the kubeconfig as kubectl does, or else the pod's service account; returns the namespace.
+
+    Args:
+        configuration: gets the credentials.
+        kubeconfig: a file; empty: as KUBECONFIG says, or the user's own.
+        context: an entry of it; empty: the current one.
+
+    Raises:
+        CredentialsError: there is neither, or it cannot be used.
+    """
+    try:
+        loader = await config.load_kube_config(
+            config_file=kubeconfig or None, context=context or None, client_configuration=configuration
+        )
+    except Exception as error:  # whatever YAML, files and plugins may raise
+        if kubeconfig or context or not _in_pod(configuration):
+            where = f"kubeconfig {kubeconfig}" if kubeconfig else "the kubeconfig"
+            what = f", context {context}" if context else ""
+            raise CredentialsError(f"{where}{what} cannot be used: {error}") from error
+        return NAMESPACE.read_text(encoding="utf-8").strip()
+    configuration.refresh_api_key_hook = loader.load_and_set
+    if TOKEN in configuration.api_key:
+        keep_fresh(configuration)
+    return loader.current_context["context"].get("namespace") or "default"
+
+
+def _in_pod(configuration: Configuration) -> bool:
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+    except config.ConfigException:
+        return False
+    keep_fresh(configuration)
+    return True
 
 
 def keep_fresh(configuration: Configuration) -> None:

@@ -122,13 +122,14 @@ class Informer(Generic[T]):
         view: the type that objects are decoded into.
         namespace: only this namespace; empty for all.
         selector: only objects with these labels.
+        fields: only objects with these fields.
         index: maps an object to the key of what it belongs to.
 
     Attributes:
         seen: resource version that the copy has reached; -1 before the first.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each narrows what is read
         self,
         api: ApiServer,
         resource: Resource,
@@ -136,13 +137,15 @@ class Informer(Generic[T]):
         *,
         namespace: str = "",
         selector: str = "",
+        fields: str = "",
         index: Callable[[T], Key | None] | None = None,
     ) -> None:
         self.resource = resource
         self._api = api
         self._decoder = msgspec.json.Decoder(view)
         self._path = resource.path(namespace)
-        self._selector = {"labelSelector": selector} if selector else {}
+        selectors = {"labelSelector": selector, "fieldSelector": fields}
+        self._selector = {name: value for name, value in selectors.items() if value}
         self._index_of = index or (lambda _: None)
         self._objects: dict[Key, T] = {}
         self._index: defaultdict[Key, dict[str, T]] = defaultdict(dict)

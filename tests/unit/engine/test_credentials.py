@@ -205,3 +205,61 @@ async def test_what_else_goes_wrong_is_as_a_server_that_does_not_answer() -> Non
         await server.get("/api/v1/pods")
     await server.close()
     assert (caught.value.status, caught.value.reason) == (0, "Credentials")
+
+
+class TestPerson:
+    """Who runs a command, as kubectl would find out."""
+
+    async def load(self, file: str = "", context: str = "") -> tuple[str, str]:
+        """Where the server is, and the namespace."""
+        configuration = client.Configuration()
+        namespace = await credentials.load_for_person(configuration, file, context)
+        return configuration.host, namespace
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> str:
+        """A kubeconfig with two contexts."""
+        path = tmp_path / "of-two"
+        contexts = [
+            {"name": "here", "context": {"cluster": "here", "user": "me"}},
+            {"name": "there", "context": {"cluster": "there", "user": "me", "namespace": "team-a"}},
+        ]
+        clusters = [{"name": name, "cluster": {"server": f"http://{name}:1"}} for name in ("here", "there")]
+        users = [{"name": "me", "user": {"token": "one"}}]
+        config = {"current-context": "here", "contexts": contexts, "clusters": clusters, "users": users}
+        path.write_text(json.dumps(config))
+        return str(path)
+
+    async def test_the_current_context(self, file: str) -> None:
+        assert await self.load(file) == ("http://here:1", "default")
+
+    async def test_another_context_and_its_namespace(self, file: str) -> None:
+        assert await self.load(file, "there") == ("http://there:1", "team-a")
+
+    async def test_a_context_that_is_not_there(self, file: str) -> None:
+        with pytest.raises(CredentialsError, match="context nowhere cannot be used"):
+            await self.load(file, "nowhere")
+
+    async def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(CredentialsError, match=f"kubeconfig {tmp_path}/nope cannot be used"):
+            await self.load(f"{tmp_path}/nope")
+
+    async def test_in_a_pod_without_a_kubeconfig_it_is_the_service_account(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "namespace").write_text("team-b\n")
+        monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "nope"))
+        monkeypatch.setattr(credentials, "NAMESPACE", tmp_path / "namespace")
+
+        def load(client_configuration: Any) -> None:
+            client_configuration.host = "https://10.0.0.1"
+            client_configuration.api_key["BearerToken"] = "bearer one"
+
+        monkeypatch.setattr("kubernetes.aio.config.load_incluster_config", load)
+        assert await self.load() == ("https://10.0.0.1", "team-b")
+
+    async def test_neither(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "nope"))
+        with pytest.raises(CredentialsError, match="the kubeconfig cannot be used"):
+            await self.load()

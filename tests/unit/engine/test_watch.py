@@ -37,10 +37,12 @@ class Watched(ApiServer):
     def __init__(self, events: Iterable[Mapping[str, Any]], *, ends: bool) -> None:
         self._events = b"".join(json.dumps(event).encode() + b"\n" for event in events)
         self._ends = ends
+        self.queries: list[Mapping[str, str]] = []
         self.lists: list[float] = []
         self.watches: list[float] = []
 
     async def get(self, path: str, **query: str) -> bytes:
+        self.queries.append(query)
         self.lists.append(asyncio.get_running_loop().time())
         return json.dumps({"metadata": {"resourceVersion": "1"}, "items": [pod()]}).encode()
 
@@ -52,6 +54,7 @@ class Watched(ApiServer):
         silence: float,
     ) -> AsyncIterator[StreamReader]:
         loop = asyncio.get_running_loop()
+        self.queries.append(query)
         self.watches.append(loop.time())
         protocol = BaseProtocol(loop)
         protocol.connection_made(asyncio.Transport())
@@ -133,3 +136,14 @@ async def test_listeners_hear_of_a_change_once() -> None:
     await asyncio.gather(task, return_exceptions=True)
     # The last state of what is gone is the one it went in.
     assert heard == [(KEY, None, "1"), (KEY, "1", "2"), (KEY, "3", None)]
+
+
+async def test_lists_and_watches_ask_for_what_is_wanted_only() -> None:
+    server = Watched([BOOKMARK], ends=False)
+    informer = Informer(server, PODS, Pod, selector="app", fields="metadata.name=a")
+    task = asyncio.create_task(informer.run())
+    await asyncio.sleep(5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    asked = [(query["labelSelector"], query["fieldSelector"]) for query in server.queries]
+    assert asked == [("app", "metadata.name=a")] * 2

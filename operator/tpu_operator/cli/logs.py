@@ -1,0 +1,188 @@
+"""`kubectl tpu logs NAME`: what all hosts of a job have written, in one stream."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tpu_operator.cli import choose, lastwords
+from tpu_operator.cli.command import (
+    Call,
+    Command,
+    CommandError,
+    Exit,
+    Parser,
+    add_job,
+    add_place,
+    number,
+    span,
+)
+from tpu_operator.cli.follow import look
+from tpu_operator.cli.hosts import brief, place
+from tpu_operator.cli.lines import Line, is_missing, merged, missing, render, split
+from tpu_operator.cli.server import connect
+from tpu_operator.cli.stream import DENIED, Streams
+from tpu_operator.cli.text import moment
+from tpu_operator.core import names
+from tpu_operator.engine.client import ApiError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from tpu_operator.api import Failure, TPUJob
+    from tpu_operator.cli.follow import Seen
+    from tpu_operator.cli.server import Server
+    from tpu_operator.cli.text import Terminal
+
+AT_ONCE: Final = 16
+"""Logs that are read at the same time."""
+MOST: Final = 128
+"""Hosts that can be followed: each is a connection of its own."""
+LAST: Final = 50
+"""Lines of the host that failed first."""
+
+
+def add(parser: Parser) -> None:
+    """Add the arguments."""
+    add_job(parser)
+    choose.add(parser)
+    parser.add_argument("-f", "--follow", action="store_true", help="go on as they write, and after restarts")
+    parser.add_argument("--failed", action="store_true", help="the last lines of the host that failed first")
+    parser.add_argument("--previous", action="store_true", help="of containers before their last restart")
+    parser.add_argument("-c", "--container", default=names.MAIN_CONTAINER, help="(%(default)s)")
+    parser.add_argument("--tail", type=number, metavar="N", help="the last lines of each host; default: all")
+    parser.add_argument("--since", type=span, metavar="TIME", help="only what is newer, such as 90s, 5m, 2h")
+    parser.add_argument("--timestamps", action="store_true", help="with the time of each line")
+    parser.add_argument("--no-prefix", action="store_true", help="without the name of the host")
+    add_place(parser)
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """Shows lines.
+
+    Attributes:
+        terminal: where they go.
+        pods: all hosts that are shown.
+        prefix: whether to name the host of each line, where there are several.
+        times: whether to show when they were written.
+    """
+
+    terminal: Terminal
+    pods: Sequence[str]
+    prefix: bool = True
+    times: bool = False
+
+    def show(self, line: Line) -> None:
+        """Show a line."""
+        prefix = self.prefix and len(self.pods) > 1
+        self.terminal.write(
+            render(line, self.pods, self.terminal.style, prefix=prefix, times=self.times),
+        )
+
+
+def everything(container: str = names.MAIN_CONTAINER) -> dict[str, str]:
+    """Parameters of the requests for whole logs."""
+    return {"container": container, "timestamps": "true"}
+
+
+def query(options: argparse.Namespace) -> dict[str, str]:
+    """Parameters of the requests for what was asked for."""
+    found = everything(options.container)
+    if options.tail is not None:
+        found["tailLines"] = str(options.tail)
+    if options.since is not None:
+        found["sinceSeconds"] = str(options.since)
+    if options.previous:
+        found["previous"] = "true"
+    return found
+
+
+async def run(call: Call) -> int:
+    """Show the logs."""
+    options = call.options
+    async with connect(call.place) as server:
+        if options.failed:
+            return await _failed(call, server, await look(server, options.name))
+        job = await server.job(options.name)
+        pods = choose.chosen(options).pods(job)
+        printer = Printer(call.terminal, pods, not options.no_prefix, options.timestamps)
+        if options.follow:
+            return await follow(printer, server, job, query(options))
+        return await _print(printer, server, job, query(options))
+
+
+async def _print(printer: Printer, server: Server, job: TPUJob, query: Mapping[str, str]) -> int:
+    """All logs, merged by the times at which the lines were written."""
+    there = {pod.name for pod in await server.pods(job)}
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def read(pod: str) -> list[Line]:
+        async with gate:
+            return await _read(server, pod, query)
+
+    logs = await asyncio.gather(*(read(pod) for pod in printer.pods if pod in there))
+    for line in merged(logs):
+        printer.show(line)
+    if logs and not all(map(is_missing, logs)):
+        return Exit.DONE
+    raise CommandError(
+        "there are no logs of these hosts" if logs else "there are no pods of these hosts",
+        Exit.NOT_FOUND,
+        f"`kubectl tpu why {job.metadata.name}` says what the job waits for",
+    )
+
+
+async def _read(server: Server, pod: str, query: Mapping[str, str]) -> list[Line]:
+    """A log; where the pod has none, a line that says why."""
+    try:
+        return split(pod, await server.log(pod, **query))
+    except ApiError as error:
+        if error.status in DENIED:
+            raise
+        return [missing(pod, error.message if error.answered else "its node does not answer")]
+
+
+async def follow(printer: Printer, server: Server, job: TPUJob, query: Mapping[str, str]) -> int:
+    """Show what hosts write until the job has ended; the exit code is 1 if it has failed.
+
+    Raises:
+        CommandError: they are too many.
+    """
+    if len(printer.pods) > MOST:
+        advice = "choose some with --rank or --slice"
+        raise CommandError(f"{len(printer.pods)} hosts are too many to follow", Exit.USAGE, advice)
+    streams = Streams(server, job.metadata.name, set(printer.pods), query)
+    async for line in streams.lines():
+        printer.show(line)
+    return Exit.BAD if streams.failed else Exit.DONE
+
+
+async def _failed(call: Call, server: Server, seen: Seen) -> int:
+    """What the host that failed first has written last."""
+    failure = seen.job.status.last_failure
+    if failure is None:
+        call.terminal.lines([f"no host of TPUJob {seen.job.metadata.name} has failed"])
+        return Exit.DONE
+    lines = await _last_lines(call.options.tail or LAST, server, seen, failure)
+    at = f", {moment(failure.time)}" if failure.time else ""
+    title = f"{brief(failure)} - {place(failure)}{at}"
+    call.terminal.lines([call.terminal.style.paint(title, "red"), *lines])
+    return Exit.DONE
+
+
+async def _last_lines(tail: int, server: Server, seen: Seen, failure: Failure) -> list[str]:
+    """From the log while there is one, or else from what the launcher has reported."""
+    reported = list(lastwords.of(seen.pods, failure))
+    pod = next((pod for pod in seen.pods if pod.name == failure.pod), None)
+    if pod is not None and (pod.failed or reported):
+        asked = everything(failure.container or names.MAIN_CONTAINER) | {"tailLines": str(tail)}
+        log = await _read(server, pod.name, asked if pod.failed else asked | {"previous": "true"})
+        if log and not is_missing(log):
+            return [line.text for line in log]
+    return reported[-tail:] or ["(the pod of that attempt is gone, and its log with it)"]
+
+
+COMMAND: Final = Command("logs", "what the hosts have written; --failed for the root cause", add, run)

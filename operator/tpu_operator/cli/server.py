@@ -1,0 +1,270 @@
+"""The way to the API server, and what commands read and change there.
+
+Everything that can go wrong on it ends as a CommandError that says what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import aiohttp
+import msgspec
+from pydantic import ValidationError
+
+from tpu_operator.api import TPUJob
+from tpu_operator.cli.command import CommandError, Exit, Place
+from tpu_operator.core import names
+from tpu_operator.core.snapshot import Pod
+from tpu_operator.engine.client import MERGE, ApiError, ApiServer, decode
+from tpu_operator.engine.credentials import CredentialsError
+from tpu_operator.engine.resources import EVENTS, PODS, TPUJOBS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from tpu_operator.engine.resources import Resource
+
+T = TypeVar("T")
+Object = dict[str, Any]
+
+AGENT: Final = "kubectl-tpu"
+"""User agent, and field manager of what is changed."""
+DOCTOR: Final = "`kubectl tpu doctor` says what is missing in the cluster"
+PAGE: Final = 500
+LOG_SILENCE: Final = 30.0
+"""Seconds without a byte after which a log is given up."""
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+UNAUTHORIZED: Final = 401
+
+
+class _Meta(msgspec.Struct):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    items: list[msgspec.Raw]
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class Server:
+    """One cluster, seen from one namespace.
+
+    Args:
+        api: the API server.
+        namespace: where jobs are looked for.
+        place: what was said on the command line, for other programs.
+    """
+
+    def __init__(self, api: ApiServer, namespace: str, place: Place) -> None:
+        self.api = api
+        self.namespace = namespace
+        self.place = place
+
+    @classmethod
+    async def connect(cls, place: Place) -> Server:
+        """Connect as kubectl would.
+
+        Raises:
+            CommandError: there is no way to an API server.
+        """
+        try:
+            api, namespace = await ApiServer.connect_for_person(AGENT, place.kubeconfig, place.context)
+        except CredentialsError as error:
+            raise CommandError(
+                str(error),
+                Exit.UNREACHABLE,
+                "`kubectl config get-contexts` shows what there is; choose with --kubeconfig and --context",
+            ) from error
+        return cls(api, place.namespace or namespace, place)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.api.close()
+
+    async def job(self, name: str) -> TPUJob:
+        """A TPUJob.
+
+        Raises:
+            CommandError: there is none of that name, or this version cannot read it.
+        """
+        try:
+            data = await self.api.get(TPUJOBS.path(self.namespace, name))
+        except ApiError as error:
+            if error.gone:
+                raise await self._no_job(name) from error
+            raise
+        return read_job(msgspec.json.decode(data))
+
+    async def _no_job(self, name: str) -> CommandError:
+        """What to say when there is no job of that name; also why, if it is not there for a larger reason."""
+        try:
+            there = await self.job_names()
+        except ApiError as error:
+            if error.gone:
+                return CommandError(
+                    "the cluster does not know TPUJobs",
+                    Exit.NOT_FOUND,
+                    "`kubectl tpu doctor` says what is missing",
+                )
+            raise
+        near = difflib.get_close_matches(name, there, 1)
+        advice = f"did you mean {near[0]}?" if near else "--namespace chooses another namespace"
+        return CommandError(
+            f"there is no TPUJob {name} in namespace {self.namespace}", Exit.NOT_FOUND, advice
+        )
+
+    async def job_names(self) -> list[str]:
+        """Names of all jobs of the namespace."""
+        return [item["metadata"]["name"] for item in await self.read(TPUJOBS, Object)]
+
+    async def pods(self, job: TPUJob) -> list[Pod]:
+        """Pods of a job, of any attempt."""
+        found = await self.read(PODS, Pod, labelSelector=f"{names.LABEL_JOB}={job.metadata.name}")
+        return [pod for pod in found if pod.metadata.owner_uid == job.metadata.uid]
+
+    async def events(self, kind: str, name: str = "") -> list[Object]:
+        """Events about objects of a kind; about one of them, or all."""
+        fields = f"regarding.kind={kind}" + (f",regarding.name={name}" if name else "")
+        return await self.read(EVENTS, Object, fieldSelector=fields)
+
+    async def read(
+        self, resource: Resource, view: type[T], *, everywhere: bool = False, **query: str
+    ) -> list[T]:
+        """All objects of a resource that match.
+
+        Args:
+            resource: which.
+            view: the type that they are decoded into.
+            everywhere: whether they have no namespace, or all namespaces are meant.
+            query: selectors.
+        """
+        path = resource.path("" if everywhere else self.namespace)
+        found: list[T] = []
+        query |= {"limit": str(PAGE)}
+        while True:
+            page = decode(await self.api.get(path, **query), _List)
+            found += [msgspec.json.decode(raw, type=view) for raw in page.items]
+            if not page.metadata.continue_:
+                return found
+            query["continue"] = page.metadata.continue_
+
+    async def try_read(self, resource: Resource, view: type[T], **query: Any) -> list[T] | None:
+        """The same; None where it may not be read, or is not served."""
+        found: list[T] | None = await self._try(self.read(resource, view, **query))
+        return found
+
+    async def try_get(self, path: str) -> Object | None:
+        """An object; None where it is not there, or may not be read."""
+        data = await self._try(self.api.get(path))
+        return None if data is None else dict(msgspec.json.decode(data))
+
+    async def _try(self, request: Any) -> Any:
+        try:
+            return await request
+        except ApiError as error:
+            if error.status in {FORBIDDEN, NOT_FOUND}:
+                return None
+            raise
+
+    async def create(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> Object:
+        """Create a TPUJob, or only ask whether it could be."""
+        query = {"fieldManager": AGENT, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
+        path = TPUJOBS.path(manifest["metadata"].get("namespace") or self.namespace)
+        created: Object = msgspec.json.decode(await self.api.write("POST", path, manifest, query=query))
+        return created
+
+    async def patch(self, job: TPUJob, spec: Mapping[str, Any]) -> None:
+        """Change fields of a job's spec."""
+        await self.api.write(
+            "PATCH",
+            TPUJOBS.path(self.namespace, job.metadata.name),
+            {"metadata": {"uid": job.metadata.uid}, "spec": spec},
+            query={"fieldManager": AGENT},
+            content_type=MERGE,
+        )
+
+    async def delete_pod(self, pod: Pod) -> bool:
+        """Delete a pod, this incarnation of it; whether it was still there."""
+        meta = pod.metadata
+        return await self.api.delete(PODS, meta.namespace, meta.name, meta.uid) is not None
+
+    async def log(self, pod: str, **query: str) -> str:
+        """The log of a container, however large it is.
+
+        Raises:
+            ApiError: it cannot be had, or not to its end.
+        """
+        path = PODS.path(self.namespace, pod, "log")
+        try:
+            async with self.api.stream(path, query, LOG_SILENCE) as stream:
+                return (await stream.read()).decode(errors="replace")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(0, type(error).__name__, f"the log of {pod} broke off") from error
+
+    @asynccontextmanager
+    async def follow_log(self, pod: str, silence: float, **query: str) -> AsyncIterator[aiohttp.StreamReader]:
+        """The log of a container as it is written."""
+        path = PODS.path(self.namespace, pod, "log")
+        async with self.api.stream(path, {**query, "follow": "true"}, silence) as stream:
+            yield stream
+
+
+@asynccontextmanager
+async def connect(place: Place) -> AsyncIterator[Server]:
+    """The API server, for as long as the context lasts.
+
+    Raises:
+        CommandError: there is no way to it.
+    """
+    server = await Server.connect(place)
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+def read_job(wire: Object) -> TPUJob:
+    """A TPUJob from the wire.
+
+    Raises:
+        CommandError: it is of a version that this one cannot read.
+    """
+    try:
+        return TPUJob.parse(wire)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise CommandError(
+            f"the TPUJob cannot be read: {field}: {first['msg']}",
+            Exit.BAD,
+            "it is of another version of the operator: use the kubectl-tpu of that version",
+        ) from error
+
+
+def explain(error: ApiError) -> CommandError:
+    """What to tell of an answer of the API server that nobody has expected."""
+    if not error.answered:
+        return CommandError(
+            f"the API server does not answer ({error.reason}): {error.message.removesuffix(': ')}",
+            Exit.UNREACHABLE,
+            "`kubectl version` tells whether it is the cluster; --context chooses another one",
+        )
+    advice = {
+        UNAUTHORIZED: "log in again; the credentials of the kubeconfig are not taken any more",
+        FORBIDDEN: "ask for the role `view` (to look) or `edit` (to change) in the namespace",
+        NOT_FOUND: DOCTOR,
+    }.get(error.status, "")
+    code = Exit.NOT_FOUND if error.gone else Exit.REFUSED
+    return CommandError("\n  ".join(reasons(error.message)) or error.reason, code, advice)
+
+
+def reasons(message: str) -> Iterable[str]:
+    """The sentences of a refusal, of which the server lists several in brackets."""
+    head, bracket, rest = message.partition(": [")
+    if not bracket or not rest.endswith("]"):
+        return [message] if message else []
+    return [f"{head}:", *re.split(r", (?=(?:spec|metadata|status)\.)", rest[:-1])]

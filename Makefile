@@ -11,6 +11,7 @@ NAME ?= dev
 TORCHTPU := .venv-torchtpu
 SEEDS ?= 0-19999
 SOAK_SECONDS ?= 600
+ROLLOUT_SPACE ?= all
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -72,13 +73,16 @@ e2e: venv binaries images ## Images, chart and jobs on real kubelets
 bench: venv binaries ## Compare the operator with the least possible and with its peers (ARGS="--help")
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-soak: soak-cluster soak-simulation ## Random faults for ten minutes, and for 20,000 simulated lives
+soak: soak-cluster soak-simulation soak-rollout ## Random faults for ten minutes, 20,000 simulated lives, and all rollouts
 
 soak-cluster: venv binaries ## Ten minutes of faults beside a real control plane (SOAK_SECONDS=600)
 	@SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/pytest -o log_cli=true --log-cli-level=INFO tests/cluster/faults/test_soak.py
 
 soak-simulation: venv ## 20,000 lives of a simulated cluster (SEEDS=0-19999), hours
 	@SIM_SEED=$(SEEDS) $(BIN)/pytest -q --maxfail 20 tests/sim/test_sim.py
+
+soak-rollout: venv ## Every state of larger rollouts (ROLLOUT_SPACE=all, or 2/8 for a part), hours
+	@ROLLOUT_SPACE=$(ROLLOUT_SPACE) $(BIN)/pytest -q tests/unit/core/inference/test_rollout_space.py
 
 test: venv binaries images ## Everything but TorchTPU, the soak and the benchmarks
 	@$(BIN)/pytest tests --ignore tests/torchtpu
@@ -98,4 +102,5 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
+.PHONY: soak-rollout operations help venv lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test images devcluster-up devcluster-down demo
 .PHONY: operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test images devcluster-up devcluster-down demo

@@ -85,15 +85,39 @@ def decide(limits: Limits, newest: Replicas, old: Sequence[Replicas], leaving: R
         have to go first.
     """
     before = tuple(map(sum, zip(*(replicas.kept for replicas in old), strict=True))) or (0,) * len(leaving)
-    grown = _grow(limits, newest.kept, before, leaving)
+    there = Wanted(newest.kept, tuple(replicas.kept for replicas in old))
+    wanted = Wanted(_grow(limits, newest.kept, before, leaving), there.old)
     if not any(before):
-        return Wanted(grown, tuple(replicas.kept for replicas in old))
+        return wanted
     serves = newest.servable
-    shrunk = _shrink(limits, newest, old, _budget(limits, newest, old, before, serves))
-    if not serves and _at_rest(newest, old, leaving, Wanted(grown, shrunk)):
-        # Nothing will change by itself any more, and ready replicas that serve nobody yet are all there is.
-        shrunk = _shrink(limits, newest, old, _budget(limits, newest, old, before, unpaired=True))
-    return Wanted(grown, shrunk)
+    wanted = wanted._replace(old=_shrink(limits, newest, old, _budget(limits, newest, old, before, serves)))
+    if wanted == there and newest.ready == newest.kept and not any(leaving):
+        return _unlock(limits, newest, old, before)
+    return wanted
+
+
+def _unlock(limits: Limits, newest: Replicas, old: Sequence[Replicas], before: Row) -> Wanted:
+    """Find a way on where nothing changes by itself any more.
+
+    Several old revisions hold one replica each of a role that the newest needs, as happens when a third
+    revision comes before the second is done. Then let ready replicas count that serve nobody yet, and use
+    `maxUnavailable` though there is surge: for a whole revision at best, or else for single replicas. If that
+    is no help and all is ready, have one more of the newest out of ratio.
+    """
+    there = Wanted(newest.kept, tuple(replicas.kept for replicas in old))
+    holders = [replicas for replicas in old if any(replicas.kept)]
+    if len(holders) == 1 and holders[0].servable and not newest.servable and not limits.downtime:
+        return there
+    limits = limits._replace(keep=limits.floor)
+    for whole in (True, False):
+        budget = _budget(limits, newest, old, before, unpaired=True)
+        wanted = there._replace(old=_shrink(limits, newest, old, budget, whole=whole))
+        if wanted != there:
+            return wanted
+    if any(replicas.ready != replicas.kept for replicas in old):
+        return there
+    reach = _reach(limits, newest.kept, before, leaving=(0,) * len(before))
+    return there._replace(newest=tuple(map(max, newest.kept, reach)))
 
 
 def recreate(limits: Limits, newest: Replicas, old: Sequence[Replicas], leaving: Row) -> Wanted:
@@ -104,26 +128,9 @@ def recreate(limits: Limits, newest: Replicas, old: Sequence[Replicas], leaving:
     return Wanted(full, tuple(none for _ in old))
 
 
-def _at_rest(newest: Replicas, old: Sequence[Replicas], leaving: Row, wanted: Wanted) -> bool:
-    """Whether nothing is to be done, and nothing of the newest revision is under way."""
-    return (
-        wanted.newest == newest.kept == newest.ready
-        and not any(leaving)
-        and wanted.old == tuple(replicas.kept for replicas in old)
-    )
-
-
 def _grow(limits: Limits, kept: Row, before: Row, leaving: Row) -> Row:
-    """What the newest revision should have: as much as there is room for, in ratio.
-
-    What old revisions lack of the rest is made up for by the newest: they never grow.
-    """
-    reach = []
-    for target, share, top, now, others, going in zip(
-        limits.target, limits.share, limits.top, kept, before, leaving, strict=True
-    ):
-        most = min(target, max(share, target - others))
-        reach.append(min(most, now + max(0, top - now - others - going)))
+    """What the newest revision should have: as much as there is room for, in ratio."""
+    reach = _reach(limits, kept, before, leaving)
     wanted = list(map(min, kept, limits.target))
     roles = [role for role, target in enumerate(limits.target) if target]
     # The role that reaches least, as a part of its target, and one replica of the smallest role more.
@@ -134,8 +141,32 @@ def _grow(limits: Limits, kept: Row, before: Row, leaving: Row) -> Row:
     return tuple(wanted)
 
 
-def _shrink(limits: Limits, newest: Replicas, old: Sequence[Replicas], budget: _Budget) -> tuple[Row, ...]:
-    """What the old revisions should keep."""
+def _reach(limits: Limits, kept: Row, before: Row, leaving: Row) -> list[int]:
+    """What the newest revision could have of each role.
+
+    What old revisions lack of the rest is made up for by the newest: they never grow.
+    """
+    reach = []
+    for target, share, top, now, others, going in zip(
+        limits.target, limits.share, limits.top, kept, before, leaving, strict=True
+    ):
+        most = min(target, max(share, target - others))
+        reach.append(min(most, now + max(0, top - now - others - going)))
+    return reach
+
+
+def _shrink(
+    limits: Limits, newest: Replicas, old: Sequence[Replicas], budget: _Budget, *, whole: bool = False
+) -> tuple[Row, ...]:
+    """What the old revisions should keep.
+
+    Args:
+        limits: targets and budgets.
+        newest: the revision that grows.
+        old: the others, oldest first.
+        budget: what may go; what goes is taken off it.
+        whole: whether only all replicas of a revision may go.
+    """
     serve = [replicas.servable for replicas in old]
     serving = sum(serve) + newest.servable
     lasts = not limits.downtime and any(limits.target)
@@ -145,7 +176,7 @@ def _shrink(limits: Limits, newest: Replicas, old: Sequence[Replicas], budget: _
     for index in (*reversed(fail), *(index for index in range(len(old)) if index not in fail)):
         replicas = old[index]
         row = _smaller(limits, replicas, budget, only=lasts and serving == 1 and serve[index])
-        if row != replicas.kept:
+        if row != replicas.kept and not (whole and any(row)):
             wanted[index] = row
             budget.spend(replicas, row)
             serving -= serve[index] and not any(row)

@@ -19,7 +19,7 @@ from tpu_operator.core.inference.snapshot import ControllerRevision, InferenceSn
 from tpu_operator.core.inference.view import Installation, observe
 from tpu_operator.core.nodes import Nodes
 from tpu_operator.core.quota import Quotas
-from tpu_operator.core.snapshot import Custom, Node, Pod, Service
+from tpu_operator.core.snapshot import Node, Pod, Scaler, Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,7 +66,7 @@ class InferenceWorld:
     pods: dict[str, Pod] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)
     revisions: dict[str, ControllerRevision] = field(default_factory=dict)
-    scalers: dict[str, Custom] = field(default_factory=dict)
+    scalers: dict[str, Scaler] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
     refusal: str = ""
@@ -202,14 +202,14 @@ class InferenceWorld:
         name = names.scaler_name(self.inference.metadata.name, role)
         wire = msgspec.to_builtins(self.scalers[name])
         wire["spec"]["replicas"] = replicas
-        self.scalers[name] = msgspec.convert(wire, Custom)
+        self.scalers[name] = msgspec.convert(wire, Scaler)
 
     def _create(self, manifest: Manifest) -> None:
         stores: Mapping[str, tuple[dict[str, Any], type]] = {
             "Pod": (self.pods, Pod),
             "Service": (self.services, Service),
             "ControllerRevision": (self.revisions, ControllerRevision),
-            "TPUInferenceScaler": (self.scalers, Custom),
+            "TPUInferenceScaler": (self.scalers, Scaler),
         }
         if manifest["kind"] not in stores:
             return
@@ -258,7 +258,7 @@ class InferenceWorld:
     def _patch(self, patch: Patch) -> None:
         wire = msgspec.to_builtins(self.scalers[patch.name])
         wire["status"] |= patch.status
-        self.scalers[patch.name] = msgspec.convert(wire, Custom)
+        self.scalers[patch.name] = msgspec.convert(wire, Scaler)
 
 
 def replicas(pods: Iterable[Pod]) -> set[str]:

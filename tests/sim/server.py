@@ -314,15 +314,17 @@ class Server:
         else:
             found = sorted(self.objects[target.plural].items())
             selector = query.get("labelSelector", "")
-            page = _Page([s for _, s in found if _selected(s, target, selector)], self.version)
+            _, _, name = query.get("fieldSelector", "").partition("metadata.name=")
+            items = [s for _, s in found if _selected(s, target, selector) and name in {"", s.key[1]}]
+            page = _Page(items, self.version)
         size = min(self.page, int(query.get("limit", "500")))
         meta = {"resourceVersion": str(page.version)}
         if page.items[size:]:
             self.tokens += 1
             meta["continue"] = f"token-{self.tokens}"
             self.pages[meta["continue"]] = _Page(page.items[size:], page.version)
-        items = [msgspec.Raw(stored.raw) for stored in page.items[:size]]
-        return msgspec.json.encode({"metadata": meta, "items": items})
+        raw = [msgspec.Raw(stored.raw) for stored in page.items[:size]]
+        return msgspec.json.encode({"metadata": meta, "items": raw})
 
     def _apply(self, target: Target, body: Object, writer: str) -> Stored:
         key = (target.namespace, target.name)

@@ -46,11 +46,17 @@ class Model(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
+YEARS = range(1000, 9000)
+"""Years of times that can be reckoned with: limits are added to them and zones taken off."""
+
+
 def _second(time: datetime) -> datetime:
-    return time.astimezone(UTC).replace(microsecond=0)
+    return _microsecond(time).replace(microsecond=0)
 
 
 def _microsecond(time: datetime) -> datetime:
+    if time.year not in YEARS:
+        raise ValueError(f"the year {time.year} is none of {YEARS.start} to {YEARS.stop - 1}")
     return time.astimezone(UTC)
 
 

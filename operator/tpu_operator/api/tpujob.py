@@ -27,6 +27,8 @@ from tpu_operator.api.tpu import MAX_SLICES, TPUSpec
 from tpu_operator.api.tpujob_rules import job_rules, spec_rules
 
 MAX_SECONDS = 10 * 365 * 24 * 3600
+MAX_ATTEMPT = 999_999_999
+"""Nine digits are what the operator reads back from a pod's label."""
 
 
 class Phase(StrEnum):
@@ -463,8 +465,10 @@ class SliceStatus(Model):
     """State of one slice."""
 
     index: int = Field(description="Index of the slice.", ge=0, le=2 * MAX_SLICES - 1)
-    attempt: int = Field(default=0, description="Restarts of this slice so far.", ge=0)
-    restarts_in_place: int = Field(default=0, description="Those of them that kept the pods.", ge=0)
+    attempt: int = Field(default=0, description="Restarts of this slice so far.", ge=0, le=MAX_ATTEMPT)
+    restarts_in_place: int = Field(
+        default=0, description="Those of them that kept the pods.", ge=0, le=MAX_ATTEMPT
+    )
     in_place_since: Time | None = Field(
         default=None, description="Since when a restart in place is under way; absent if none is."
     )

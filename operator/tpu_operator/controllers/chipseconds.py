@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from tpu_operator import catalog
 from tpu_operator.api import SliceState
+from tpu_operator.engine.metrics import METRIC_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -120,7 +121,7 @@ class ChipSeconds:
 def slice_chips(job: Custom) -> int:
     """Chips of each of a job's slices; 0 when they cannot be told."""
     try:
-        tpu = job.spec["tpu"]
+        tpu = job.tpu
         return _chips_of(tpu["accelerator"], tpu["topology"], tpu.get("chipsPerHost"))
     except (catalog.CatalogError, KeyError, TypeError, AttributeError):
         # A spec is whatever was stored when the CRD was another one: a null, a number.
@@ -134,11 +135,19 @@ def _chips_of(accelerator: str, topology: str, chips_per_host: int | None) -> in
 
 
 def _chips(job: Custom) -> Mapping[str, int]:
-    """Chips in each state."""
+    """Chips in each state; none of a job that makes no sense, which must not keep others from being led."""
+    try:
+        return _count(job)
+    except (TypeError, AttributeError):
+        METRIC_ERRORS.inc()
+        return {}
+
+
+def _count(job: Custom) -> Mapping[str, int]:
     found: Counter[str] = Counter()
     if not job.status.get("completionTime"):
         size = slice_chips(job)
-        tpu = job.spec.get("tpu", {})
+        tpu = job.tpu
         spares = tpu.get("slices", 1) if tpu.get("spareSlices") else catalog.MAX_HOSTS
         for each in job.status.get("slices") or ():
             states = STATES if each.get("index", 0) < spares else SPARES

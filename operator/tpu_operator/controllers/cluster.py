@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tpu_operator.controllers.kueue import KueueState
 from tpu_operator.core.nodes import Nodes
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from tpu_operator.engine.client import ApiServer
     from tpu_operator.engine.informer import Key
 
-EMPTY: Final = MappingProxyType[str, str]({})
 EVERY: Key = ("", "")
 """Index key of cluster-scoped objects."""
 
@@ -56,9 +54,7 @@ class ClusterState:
         heard = now - timedelta(seconds=self.nodes.age())
         return Nodes(self.nodes.of(EVERY), self.nodes.seen, self._node_lost_after, heard)
 
-    def claim(
-        self, kind: str, owner: Key, creates: Iterable[Manifest], reserved: Mapping[str, str] = EMPTY
-    ) -> None:
+    def claim(self, kind: str, owner: Key, creates: Iterable[Manifest], reserved: Mapping[str, str]) -> None:
         """Hold node pools for the pods that an object is about to get, until it is decided about again."""
         self.pools.claim((kind, *owner), claims("/".join(owner), creates, reserved))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from tpu_operator.api import Model
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def decode(kind: type[M], custom: Custom) -> M:
                 "deletionTimestamp": meta.deletion_timestamp,
                 "labels": meta.labels,
             },
-            "spec": custom.spec,
+            "spec": msgspec.json.decode(custom.spec),
             "status": custom.status,
         }
     )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from tpu_operator.api import API_VERSION, TPUInference, TPUInferenceStatus
-from tpu_operator.controllers.cluster import EMPTY
 from tpu_operator.controllers.decode import decode, explain
 from tpu_operator.controllers.routing import RoutingState
 from tpu_operator.core import names
@@ -15,11 +14,12 @@ from tpu_operator.core.inference.plan import plan, refused
 from tpu_operator.core.inference.snapshot import ControllerRevision, InferenceSnapshot
 from tpu_operator.core.plan import Event, Plan
 from tpu_operator.core.quota import Quotas
-from tpu_operator.core.snapshot import Custom, Pod, Service
+from tpu_operator.core.snapshot import Custom, Pod, Scaler, Service
 from tpu_operator.engine.applier import Target
 from tpu_operator.engine.events import Regarding
 from tpu_operator.engine.informer import Informer
 from tpu_operator.engine.optional import OptionalInformer
+from tpu_operator.engine.queue import Alarm
 from tpu_operator.engine.resources import (
     CONTROLLER_REVISIONS,
     INFERENCES,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tpu_operator.engine.informer import Key
     from tpu_operator.engine.queue import WorkQueue
 
-    Child = Pod | Service | ControllerRevision | Custom
+    Child = Pod | Service | ControllerRevision | Scaler
 
 
 class InferenceController:
@@ -71,6 +71,7 @@ class InferenceController:
         self._cluster = cluster
         self._queue = queue
         self._pending: set[Key] = set()
+        self._alarm = Alarm(self._add_pending)
         ours: dict[str, Any] = {
             "namespace": namespace,
             "selector": names.LABEL_INFERENCE,
@@ -78,7 +79,7 @@ class InferenceController:
         }
         # A release that is upgraded without its CRDs lacks these two kinds, and its jobs go on.
         self.inferences = OptionalInformer[Custom](api, INFERENCES, Custom, namespace=namespace)
-        self.scalers = OptionalInformer[Custom](api, SCALERS, Custom, **ours)
+        self.scalers = OptionalInformer[Scaler](api, SCALERS, Scaler, **ours)
         self.pods = Informer(api, PODS, Pod, **ours)
         self.services = Informer(api, SERVICES, Service, **ours)
         self.revisions = Informer(api, CONTROLLER_REVISIONS, ControllerRevision, **ours)
@@ -130,18 +131,21 @@ class InferenceController:
 
     def _on_node(self, owners: set[str]) -> None:
         """A node has changed: a matter for those on it, and for those that wait for nodes."""
-        keys = {(namespace, name) for owner in owners for namespace, _, name in [owner.partition("/")]}
-        for key in keys | self._pending:
-            if self.inferences.get(key):
-                self._queue.add(key)
+        for owner in owners:
+            namespace, _, name = owner.partition("/")
+            if self.inferences.get((namespace, name)):
+                self._queue.add((namespace, name))
+        self._alarm.set()
 
     def _on_quota(self, key: Key, *changed: Quota | None) -> None:  # noqa: ARG002
         """A quota has changed: a matter for those of its namespace that wait."""
-        for waiting in self._pending:
-            if waiting[0] == key[0]:
-                self._queue.add(waiting)
+        self._alarm.set()
 
-    def _claim(self, key: Key, creates: Iterable[Manifest], reserved: Mapping[str, str] = EMPTY) -> None:
+    def _add_pending(self) -> None:
+        for key in self._pending:
+            self._queue.add(key)
+
+    def _claim(self, key: Key, creates: Iterable[Manifest], reserved: Mapping[str, str]) -> None:
         """Hold node pools for pods that are about to be made, until it is decided again."""
         pods = [manifest for manifest in creates if manifest["kind"] == "Pod"]
         self._cluster.claim(self.kind, key, pods, reserved)
@@ -157,7 +161,7 @@ class InferenceController:
 
     def forget(self, key: Key) -> None:
         """An object is gone."""
-        self._claim(key, ())
+        self._claim(key, (), {})
 
     def decide(self, key: Key, now: datetime, refusal: str) -> Plan:
         """The plan for an object.

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from tpu_operator.api import API_VERSION, TPUJob, TPUJobStatus
-from tpu_operator.controllers.cluster import EMPTY
 from tpu_operator.controllers.decode import decode, explain
 from tpu_operator.core import job, names
 from tpu_operator.core.jobstatus import refused
 from tpu_operator.core.kueue import Workload
 from tpu_operator.core.plan import Event, Plan
-from tpu_operator.core.quota import Quotas, demand
+from tpu_operator.core.quota import Quotas
 from tpu_operator.core.snapshot import Custom, JobSnapshot, Pod, PodGroup, Quota, Service
 from tpu_operator.engine.applier import Target
 from tpu_operator.engine.events import Regarding
 from tpu_operator.engine.informer import Informer
 from tpu_operator.engine.optional import OptionalInformer
+from tpu_operator.engine.queue import Alarm
 from tpu_operator.engine.resources import POD_GROUPS, PODS, QUOTAS, SERVICES, TPUJOBS, WORKLOADS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
 
     from tpu_operator.controllers.cluster import ClusterState
-    from tpu_operator.core.plan import Manifest
     from tpu_operator.core.settings import PodSettings
     from tpu_operator.engine.client import ApiServer
     from tpu_operator.engine.informer import Key
@@ -76,6 +76,8 @@ class JobController:
         self._cluster = cluster
         self._pending: set[Key] = set()
         self._gone: dict[Key, dict[str, Pod]] = {}
+        self._woken: set[str] = set()
+        self._alarm = Alarm(self._add_woken)
         self.informers: Mapping[str, Informer[Any]] = {
             "TPUJob": self.jobs,
             "Pod": self.pods,
@@ -109,6 +111,8 @@ class JobController:
             self._pending.add(key)
         else:
             self._pending.discard(key)
+        if new and new.status.get("completionTime"):
+            self._gone.pop(key, None)
         self._queue.add(key)
 
     def _on_child(self, key: Key, *changed: Child | None) -> None:  # noqa: ARG002
@@ -127,30 +131,52 @@ class JobController:
         if pod is None or owner is None:
             return
         gone = self._gone.setdefault(owner, {})
-        if new is None and self.jobs.get(owner):
+        if new is None and self._is_of(pod, owner):
             gone[key[1]] = pod
         else:
             gone.pop(key[1], None)
         if not gone:
             del self._gone[owner]
 
+    def _is_of(self, pod: Pod, owner: Key) -> bool:
+        """Whether a pod belongs to a job that is not over; others come and go with any names."""
+        found = self.jobs.get(owner)
+        return (
+            found is not None
+            and found.metadata.uid == pod.metadata.owner_uid
+            and not found.status.get("completionTime")
+        )
+
     def _on_node(self, jobs: set[str]) -> None:
         """A node has changed: a matter for the jobs on it, and for those that wait for nodes."""
-        keys = {(namespace, name) for job in jobs for namespace, _, name in [job.partition("/")]}
-        for key in keys | self._pending:
-            if self.jobs.get(key):
-                self._queue.add(key)
+        for job_name in jobs:
+            namespace, _, name = job_name.partition("/")
+            if self.jobs.get((namespace, name)):
+                self._queue.add((namespace, name))
+        self._wake()
 
     def _on_conditions(self) -> None:
         """The cluster serves a resource since now, or has another flavor: a matter for all that waits."""
-        for key in self._pending:
-            self._queue.add(key)
+        self._wake()
 
     def _on_quota(self, key: Key, *changed: Quota | None) -> None:  # noqa: ARG002
         """A quota has changed: a matter for the jobs of its namespace that wait."""
-        for waiting in self._pending:
-            if waiting[0] == key[0]:
-                self._queue.add(waiting)
+        self._wake(key[0])
+
+    def _wake(self, namespace: str = "") -> None:
+        """Have the jobs that wait looked at soon, in one namespace or in all.
+
+        Thousands of nodes may come while thousands of jobs wait: that each node is no matter for each job at
+        once keeps the event loop going, on which the lease is renewed.
+        """
+        self._woken.add(namespace)
+        self._alarm.set()
+
+    def _add_woken(self) -> None:
+        woken, self._woken = self._woken, set()
+        for key in self._pending:
+            if "" in woken or key[0] in woken:
+                self._queue.add(key)
 
     def _quotas_for(self, key: Key) -> Quotas:
         """Quotas as a job sees them, with what others in its namespace are about to use."""
@@ -160,13 +186,13 @@ class JobController:
                 claimed.update(claim)
         return Quotas(list(self.quotas.of((key[0], "")).values()), claimed)
 
-    def _claim(self, key: Key, creates: Iterable[Manifest], reserved: Mapping[str, str] = EMPTY) -> None:
+    def _claim(self, key: Key, plan: Plan) -> None:
         """Hold node pools and quota for pods that a job is about to get, until it is decided about again."""
-        pods = [manifest for manifest in creates if manifest["kind"] == "Pod"]
-        self._cluster.claim(self.kind, key, pods, reserved)
+        pods = [manifest for manifest in plan.creates if manifest["kind"] == "Pod"]
+        self._cluster.claim(self.kind, key, pods, plan.reserved)
         self._quota_claims.pop(key, None)
         if pods and self.quotas.of((key[0], "")):
-            self._quota_claims[key] = demand(pods)
+            self._quota_claims[key] = Counter(plan.claimed)
 
     def target(self, key: Key) -> Target | None:
         """The job, or None when it is gone."""
@@ -179,7 +205,7 @@ class JobController:
 
     def forget(self, key: Key) -> None:
         """A job is gone."""
-        self._claim(key, ())
+        self._claim(key, Plan())
         self._gone.pop(key, None)
 
     def decide(self, key: Key, now: datetime, refusal: str) -> Plan:
@@ -213,7 +239,7 @@ class JobController:
             gone=dict(self._gone.get(key, {})),
         )
         plan = job.plan(snapshot, now, self._settings)
-        self._claim(key, () if refusal else plan.creates, plan.reserved)
+        self._claim(key, replace(plan, creates=()) if refusal else plan)
         return plan
 
 

@@ -41,7 +41,7 @@ LAUNCHER_CODES: Final = {
 """Exit codes that `tpu-launch` keeps for itself (contract A4)."""
 
 MAX_MESSAGE: Final = 1024
-"""Characters of a failure's message."""
+"""Characters of a failure's message, and of its reason."""
 SIGNALLED: Final = 128
 """Exit codes above it are those of programs that a signal has killed, as shells and kubelets have it."""
 POD_REASONS: Final = {"Evicted": Cause.EVICTED, "Preempting": Cause.PREEMPTED, "NodeLost": Cause.NODE_LOST}
@@ -107,14 +107,14 @@ def _failure(
     ended = container.state.terminated if container else None
     return Failure(
         cause=verdict.cause,
-        attempt=pod.attempt,
+        attempt=_attempt(pod),
         pod=pod.name,
         slice=whole(pod.metadata.labels.get(names.LABEL_SLICE)),
         host=whole(pod.metadata.labels.get(names.LABEL_HOST)),
         container=container.name if container else None,
         exit_code=ended.exit_code if ended else None,
         signal=(report.signal if report else None) or (ended.signal if ended else None),
-        reason=verdict.reason or None,
+        reason=verdict.reason[:MAX_MESSAGE] or None,
         message=verdict.message[:MAX_MESSAGE] or None,
         time=verdict.time,
     )
@@ -147,13 +147,18 @@ def outside(pod: Pod, cause: Cause, message: str, time: datetime) -> Failure:
     """A failure that the pod itself says nothing of."""
     return Failure(
         cause=cause,
-        attempt=pod.attempt,
+        attempt=_attempt(pod),
         pod=pod.name,
         slice=whole(pod.metadata.labels.get(names.LABEL_SLICE)),
         host=whole(pod.metadata.labels.get(names.LABEL_HOST)),
         message=message,
         time=time,
     )
+
+
+def _attempt(pod: Pod) -> int:
+    """The attempt of a pod; 0 where somebody has taken its label away, as a failure has to be of one."""
+    return max(0, pod.attempt)
 
 
 def root(failures: Iterable[Failure]) -> Failure | None:

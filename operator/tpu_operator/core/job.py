@@ -31,7 +31,8 @@ from tpu_operator.core.jobview import JobView, observe
 from tpu_operator.core.missing import LEFT_TO_SCHEDULER, missing_pods, template_faults
 from tpu_operator.core.objects import services
 from tpu_operator.core.objects.pods import PodFactory, owner_reference
-from tpu_operator.core.plan import Delete, Plan
+from tpu_operator.core.plan import Delete, Plan, Sighting
+from tpu_operator.core.quota import demand
 from tpu_operator.core.slicegroup import deletes
 
 if TYPE_CHECKING:
@@ -64,8 +65,11 @@ def plan(snapshot: JobSnapshot, now: datetime, settings: PodSettings) -> Plan:
         view = observe(snapshot, now)
     except CatalogError as error:
         return refused(job.status, job.metadata.generation, now, str(error))
-    if view.finished:
-        return _finished(view)
+    decided = _finished(view) if view.finished else _decide(view, settings)
+    return replace(decided, sightings=_sightings(view)) if decided.status or decided.deletes else decided
+
+
+def _decide(view: JobView, settings: PodSettings) -> Plan:
     draft = Draft(view)
     return (
         _success(view, draft)
@@ -74,6 +78,16 @@ def plan(snapshot: JobSnapshot, now: datetime, settings: PodSettings) -> Plan:
         or _queue(view, draft, settings)
         or _run(view, draft, settings)
     )
+
+
+def _sightings(view: JobView) -> tuple[Sighting, ...]:
+    """The nodes that are lost by what is known of them: one that is well again must not lose its pods.
+
+    News of it may be late by more than a minute, when the watch of nodes is cut without a word.
+    """
+    nodes = {pod.spec.node_name for pod in view.pods if pod.name in view.losses}
+    lost = (node for name in sorted(nodes) if (node := view.snapshot.nodes.by_name.get(name)))
+    return tuple(Sighting("Node", "", node.metadata.name, node.metadata.resource_version) for node in lost)
 
 
 def _run(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
@@ -303,16 +317,18 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     held = view.surplus or view.strangers or wait or grouping or homes.vacating(view)
     gangs = () if held else [gang for gang in view.gangs if not gang.stale]
     missing = missing_pods(view, factory, gangs)
-    short = view.snapshot.quotas.shortage(missing.pods)
+    short = view.snapshot.quotas.shortage(missing.demand)
     hold = short or _hold(view, factory)
     draft.requeue(capacity.LOOK_AGAIN if hold and hold.reason in capacity.REASONS else None)
     draft.progress(missing.conflicts, missing.overrides, hold)
     creates += () if short else (*missing.groups, *missing.lists, *missing.pods)
-    if not (held or missing.conflicts):
-        creates += spares.creates(view, draft, factory)
+    spare = () if held or missing.conflicts else spares.creates(view, draft, factory)
     applies += maintenance.tell(view)
     gone = (*deletes(view.leaving, view.losses), *gangscheduling.deletes(groups), *queueing.left_over(view))
-    return draft.plan(applies=applies, deletes=gone, creates=creates, patches=queueing.report(view))
+    plan = draft.plan(
+        applies=applies, deletes=gone, creates=(*creates, *spare), patches=queueing.report(view)
+    )
+    return replace(plan, reserved=missing.reserved, claimed=missing.demand + demand(spare))
 
 
 def _renew(view: JobView, draft: Draft, factory: PodFactory) -> Plan | None:

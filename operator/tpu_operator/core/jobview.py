@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from tpu_operator.api import Failure, SliceStatus, TPUJob, TPUJobStatus
+    from tpu_operator.api import Condition, Failure, SliceStatus, TPUJob, TPUJobStatus
     from tpu_operator.core.nodes import Loss
     from tpu_operator.core.notices import Notice
     from tpu_operator.core.snapshot import JobSnapshot, Pod
 
 GATE_SECONDS: Final = 24 * 3600
 """How long a launcher waits for its peers; nodes for them may take hours to come."""
+FINAL: Final = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED})
 SEEN_ON_NODES: Final = frozenset(
     {SliceState.STARTING, SliceState.RUNNING, SliceState.SUCCEEDED, SliceState.SPARE}
 )
@@ -103,17 +104,18 @@ class JobView:
 
     @property
     def ended(self) -> datetime | None:
-        """When the job finished, None while it has not."""
-        final = {ConditionType.SUCCEEDED, ConditionType.FAILED}
-        times = [
-            c.last_transition_time for c in self.status.conditions if c.type in final and c.status == "True"
-        ]
-        return times[0] if times else None
+        """When the job finished, None while it has not, and where that is not on record."""
+        return next((c.last_transition_time for c in self.final), None)
 
     @property
     def finished(self) -> bool:
         """Whether the job has succeeded or failed, for good."""
-        return self.ended is not None
+        return bool(self.final)
+
+    @property
+    def final(self) -> list[Condition]:
+        """The conditions that say that the job is over."""
+        return [c for c in self.status.conditions if c.type in FINAL and c.status == "True"]
 
     @property
     def leader(self) -> Pod | None:
@@ -230,7 +232,7 @@ def _gang(
     recorded = [s for s in job.status.slices if s.index in slices]
     # A status that was lost, by a restore from backup for instance, is read off the pods again.
     known = [s.attempt - s.restarts_in_place for s in recorded] or [pod.attempt for pod in pods.values()]
-    attempt = max(known, default=0)
+    attempt = max([0, *known])
     present = [pod for pod in pods.values() if pod.attempt == attempt]
     in_place = max(s.restarts_in_place for s in recorded) if recorded else inplace.restarts(present, now)
     # Slices that restarted one by one catch up when the scope becomes the job: nobody took their pods away.
@@ -249,7 +251,7 @@ def _gang(
         done=frozenset(s.index for s in recorded if s.state == SliceState.SUCCEEDED),
         ignored=frozenset(_ignored(job, pods.values(), now)),
         faults={
-            **_misplaced(snapshot, pods.values(), attempt, now),
+            **_misplaced(snapshot, _unproven(present, recorded), now),
             **{name: failures.node_lost(pod, losses[name]) for name, pod in pods.items() if name in losses},
         },
         notices={name: n for name, pod in (gone | pods).items() if (n := _notice(snapshot, pod, now))},
@@ -284,14 +286,23 @@ def _notice(snapshot: JobSnapshot, pod: Pod, now: datetime) -> Notice | None:
     return notices.notice_of(node, now, notices.horizon(snapshot.job.spec.maintenance.lead_seconds))
 
 
-def _misplaced(snapshot: JobSnapshot, pods: Iterable[Pod], attempt: int, now: datetime) -> dict[str, Failure]:
+def _unproven(pods: Iterable[Pod], recorded: Iterable[SliceStatus]) -> list[Pod]:
+    """Pods of slices that have not run yet.
+
+    Once one runs its hosts belong together, whatever the labels of their nodes say later on.
+    """
+    proven = {str(s.index) for s in recorded if s.state in {SliceState.RUNNING, SliceState.SUCCEEDED}}
+    return [pod for pod in pods if pod.metadata.labels.get(names.LABEL_SLICE) not in proven]
+
+
+def _misplaced(snapshot: JobSnapshot, pods: Iterable[Pod], now: datetime) -> dict[str, Failure]:
     """Failures of slices that are spread over several node pools: no chip reaches all the others there."""
     if snapshot.job.spec.scheduling.placement != "Exclusive":
         return {}
     pools: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
     for pod in pods:
         node, index = snapshot.nodes.of(pod), pod.metadata.labels.get(names.LABEL_SLICE)
-        if node is not None and index is not None and pod.attempt == attempt:
+        if node is not None and index is not None:
             pools[index].setdefault(node.pool, pod)
     found = {}
     for index, by_pool in pools.items():

@@ -13,6 +13,8 @@ from tpu_operator.api import GROUP
 FIELD_MANAGER: Final = "tpu-operator"
 PREFIX: Final = f"{GROUP}/"
 
+READ: Final = (PREFIX, "kueue.x-k8s.io/", "llm-d.ai/")
+"""How the labels begin that decisions read, of all but nodes."""
 LABEL_JOB: Final = PREFIX + "job"
 LABEL_COMPONENT: Final = PREFIX + "component"
 LABEL_SLICE: Final = PREFIX + "slice"
@@ -30,6 +32,8 @@ LABEL_REVISION: Final = PREFIX + "revision"
 """Hash of all that a pod was made from, so that no attempt mixes pods of two templates."""
 
 LABEL_INFERENCE: Final = PREFIX + "inference"
+OWNERS: Final = (LABEL_JOB, LABEL_INFERENCE)
+"""By which of them we find what belongs to an object of ours."""
 LABEL_ROLE: Final = PREFIX + "role"
 LABEL_COPY: Final = PREFIX + "copy"
 """Which whole copy of the role set a replica was made for."""

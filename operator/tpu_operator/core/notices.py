@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
@@ -66,8 +66,8 @@ class Told(msgspec.Struct, frozen=True):
         checkpoint: when to save what must not be lost.
     """
 
-    start: datetime | None
-    checkpoint: datetime
+    start: Annotated[datetime, msgspec.Meta(tz=True)] | None
+    checkpoint: Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 def notice_of(node: Node, now: datetime, ahead: float = HORIZON) -> Notice | None:
@@ -103,7 +103,7 @@ def horizon(lead_seconds: float) -> float:
 def until_notice(node: Node, now: datetime, ahead: float) -> float | None:
     """Seconds until the end of a machine of limited life counts as announced, None if it does by now."""
     end = _end(node)
-    left = (end - timedelta(seconds=ahead) - now).total_seconds() if end else 0.0
+    left = (end - now).total_seconds() - ahead if end else 0.0
     return left if left > 0 else None
 
 

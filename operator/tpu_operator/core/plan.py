@@ -50,6 +50,23 @@ class Patch:
 
 
 @dataclass(frozen=True, slots=True)
+class Sighting:
+    """An object as it was when a decision was made from it.
+
+    Attributes:
+        kind: "Node".
+        namespace: where it is; empty for what is nowhere.
+        name: its name.
+        version: its resource version.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """Something a person watching the object wants to read."""
 
@@ -78,6 +95,7 @@ class Plan:
     """Effects in the order they are carried out: applies, deletes, creates, status, events, patches.
 
     Attributes:
+        sightings: objects that the server must still have like that, or nothing happens: a copy may be old.
         applies: objects for server-side apply.
         deletes: objects to delete.
         creates: pods to create; one that exists already is left as it is.
@@ -88,9 +106,11 @@ class Plan:
         events: written once the status is.
         observations: counted once the status is written.
         reserved: node pools that are kept for slices until their pods are made, with the slices' IDs.
+        claimed: what those pods use of the namespace's quotas that are made now, or soon.
         requeue_after: seconds until the decision changes by the passing of time alone.
     """
 
+    sightings: tuple[Sighting, ...] = ()
     applies: tuple[Manifest, ...] = ()
     deletes: tuple[Delete, ...] = ()
     creates: tuple[Manifest, ...] = ()
@@ -100,4 +120,5 @@ class Plan:
     events: tuple[Event, ...] = ()
     observations: tuple[Observation, ...] = ()
     reserved: Mapping[str, str] = field(default_factory=dict)
+    claimed: Mapping[str, int] = field(default_factory=dict)
     requeue_after: float | None = None

@@ -39,9 +39,8 @@ class Quotas:
     items: Sequence[Quota] = ()
     claimed: Mapping[str, int] = field(default_factory=dict)
 
-    def shortage(self, pods: Iterable[Manifest]) -> Hold | None:
-        """The first quota that has no room for all of these pods; None if there is room."""
-        needed = demand(pods) if self.items else Counter()
+    def shortage(self, needed: Mapping[str, int]) -> Hold | None:
+        """The first quota that has no room for what is needed; None if there is room."""
         for quota in self.items:
             for resource, count in needed.items():
                 if count and (hold := self._short(quota, resource, count)):

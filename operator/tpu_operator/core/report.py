@@ -15,8 +15,8 @@ class Earlier(msgspec.Struct, rename="camel", frozen=True):
 
     attempt: int
     cause: str | None = None
-    exit_code: int | None = None
-    signal: int | None = None
+    exit_code: Annotated[int, msgspec.Meta(ge=0, le=255)] | None = None
+    signal: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
     time: Annotated[float, msgspec.Meta(gt=0, lt=1 << 33)] | None = None
     error: str | None = None
 

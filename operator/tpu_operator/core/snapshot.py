@@ -1,7 +1,7 @@
 """What a decision sees: small typed views of the cluster's objects.
 
 Each view names only the fields that some decision reads. The informer decodes straight into them and
-drops the rest, which is what keeps memory flat with ten thousand pods.
+drops the rest, which is what keeps memory flat with ten thousand pods, whatever their users write into them.
 """
 
 from __future__ import annotations
@@ -55,6 +55,11 @@ class Metadata(View, frozen=True):
     deletion_grace_period_seconds: int = 0
     owner_references: list[OwnerReference] = msgspec.field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        kept = {key: value for key, value in self.labels.items() if key.startswith(names.READ)}
+        if len(kept) != len(self.labels):
+            msgspec.structs.force_setattr(self, "labels", kept)
+
     @property
     def owner_uid(self) -> str:
         """UID of the controlling owner, empty when there is none."""
@@ -80,9 +85,12 @@ class NodeAnnotations(View, frozen=True):
 
 
 class NodeMetadata(Metadata, frozen=True):
-    """Metadata of a node."""
+    """Metadata of a node, with all of its labels: pods may ask for any."""
 
     annotations: NodeAnnotations = NodeAnnotations()
+
+    def __post_init__(self) -> None:
+        pass
 
 
 class Terminated(View, frozen=True):
@@ -440,8 +448,37 @@ class Quota(View, frozen=True):
         return bool(self.spec.scopes or self.spec.scope_selector)
 
 
+class _Shaped(View, frozen=True):
+    """The part of a spec that says what the TPUs are."""
+
+    tpu: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 class Custom(View, frozen=True):
-    """An object of one of our kinds, undecoded: pydantic reads it when it is reconciled."""
+    """An object of one of our kinds, undecoded: pydantic reads it when it is reconciled.
+
+    The spec is as it came, since a megabyte of a template would be many of dictionaries.
+    """
+
+    metadata: Metadata
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Else it would keep all of the answer that it was in.
+        msgspec.structs.force_setattr(self, "spec", self.spec.copy())
+
+    @property
+    def tpu(self) -> dict[str, Any]:
+        """What `spec.tpu` says; nothing where that makes no sense."""
+        try:
+            return msgspec.json.decode(self.spec, type=_Shaped).tpu
+        except (msgspec.MsgspecError, RecursionError):
+            return {}
+
+
+class Scaler(View, frozen=True):
+    """A TPUInferenceScaler."""
 
     metadata: Metadata
     spec: dict[str, Any] = msgspec.field(default_factory=dict)

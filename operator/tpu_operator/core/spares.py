@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tpu_operator.api import Cause
 from tpu_operator.core import failures, homes, pending, placement
 from tpu_operator.core.notices import notice_of
+from tpu_operator.core.quota import demand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,7 +67,7 @@ def creates(view: JobView, draft: Draft, factory: PodFactory) -> tuple[Manifest,
             ]
         else:
             draft.requeue(LOOK_AGAIN)
-    if view.snapshot.quotas.shortage(manifests):
+    if view.snapshot.quotas.shortage(demand(manifests)):
         draft.requeue(LOOK_AGAIN)
         return ()
     return tuple(manifests)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tpu_operator.api import ConditionType, RestartScope
+from tpu_operator.api import RestartScope
 from tpu_operator.core import kueue
 from tpu_operator.core.pending import QUOTE
 from tpu_operator.core.plan import Patch
@@ -25,8 +25,6 @@ WORKERS: Final = "workers"
 """Name of the set of pods that hold chips."""
 REQUEUED_BY: Final = frozenset({"Preempted", "NodeFailures"})
 """Evictions after which Kueue queues a job at once, and not when something else has happened."""
-FINAL: Final = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED})
-"""Kueue's reasons of an end are called like our conditions."""
 
 
 def running(view: JobView) -> bool:
@@ -85,8 +83,8 @@ def end(view: JobView, found: Workload) -> tuple[Patch, ...]:
     """Tell Kueue that the job is over, once nothing of it runs any more."""
     if found.going or found.holds(kueue.FINISHED) or running(view):
         return ()
-    final = (c for c in view.status.conditions if c.type in FINAL and c.status == "True")
-    last = next(final)
+    last = view.final[0]
+    # Kueue's reasons of an end are called like our conditions.
     condition = _condition(kueue.FINISHED, "True", last.type, last.message)
     return (_patch(found, {"conditions": _with(found, view.now, condition)}),)
 

@@ -12,15 +12,16 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from tpu_operator.core import names
 from tpu_operator.core.plan import Event
-from tpu_operator.engine.client import TAKEN, ApiError, FencedError, decode
+from tpu_operator.engine.client import MERGE, TAKEN, ApiError, FencedError, decode
 from tpu_operator.engine.metrics import OBSERVED
-from tpu_operator.engine.resources import BY_KIND
+from tpu_operator.engine.resources import BY_KIND, PODS, SERVICES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from tpu_operator.core.plan import Delete, Manifest, Patch, Plan
+    from tpu_operator.core.plan import Delete, Manifest, Patch, Plan, Sighting
     from tpu_operator.engine.client import ApiServer
     from tpu_operator.engine.events import Recorder, Regarding
     from tpu_operator.engine.resources import Resource
@@ -33,6 +34,9 @@ IN_FLIGHT_OF_ONE: Final = 24
 """The same of one object, so that a large gang leaves room for others."""
 SLOW_START: Final = 8
 """Writes for one object go out in groups of 1, 2, 4 and 8 before all the rest: most errors meet them all."""
+
+RELABELLED: Final = frozenset({PODS, SERVICES})
+"""What gets the label back by which we find it."""
 
 Write = Callable[[], Awaitable[None]]
 Slots = tuple[asyncio.Semaphore, asyncio.Semaphore, asyncio.Semaphore]
@@ -64,6 +68,10 @@ class _Meta(msgspec.Struct, rename="camel"):
 class _Object(msgspec.Struct):
     # Absent from what a deletion may be answered with.
     metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _List(msgspec.Struct):
+    items: list[_Object]
 
 
 class Applier:
@@ -98,6 +106,7 @@ class Applier:
         Raises:
             ApiError: something did not work out that is worth another try.
         """
+        await self._confirm(plan.sightings)
         failure = await self._write_children(target, plan, written)
         if plan.status is not None:
             await self._write_status(target, plan.status, written)
@@ -117,8 +126,32 @@ class Applier:
     async def is_current(self, target: Target) -> bool:
         """Whether the server has the object as the plan would be made from."""
         regarding = target.regarding
-        path = target.resource.path(regarding.namespace, regarding.name)
-        return decode(await self._api.get(path), _Object).metadata.resource_version == target.version
+        return await self._version(target.resource, regarding.namespace, regarding.name) == target.version
+
+    async def _confirm(self, sightings: Iterable[Sighting]) -> None:
+        """See that objects are as they were seen.
+
+        Raises:
+            ApiError: one is not, and a decision about how it is now is due.
+        """
+        for result in await asyncio.gather(*map(self._look, sightings), return_exceptions=True):
+            if result is not None:
+                raise result
+
+    async def _look(self, seen: Sighting) -> None:
+        async with self._slots:
+            version = await self._version(BY_KIND[seen.kind], seen.namespace, seen.name)
+        if version != seen.version:
+            raise ApiError(409, "Conflict", f"{seen.kind} {seen.name} has changed since it was looked at")
+
+    async def _version(self, resource: Resource, namespace: str, name: str) -> str:
+        """Resource version of an object as the server has it; empty when it is gone.
+
+        By a list of one, as who may watch may list.
+        """
+        answer = await self._api.get(resource.path(namespace), fieldSelector=f"metadata.name={name}")
+        found = (item.metadata for item in decode(answer, _List).items)
+        return next((meta.resource_version for meta in found), "")
 
     async def _write_children(self, target: Target, plan: Plan, written: dict[str, int]) -> ApiError | None:
         """Apply, delete and create; the server's answer if one of that did not work."""
@@ -176,9 +209,15 @@ class Applier:
             else:
                 text = f"{name} exists and belongs to something else: delete it, or choose another name"
             raise ApiError(409, TAKEN, text)
-        if not meta["labels"].items() <= found.labels.items():
+        if meta["labels"].items() <= found.labels.items():
+            return answer
+        lost = meta["labels"].keys() - found.labels.keys()
+        label = {key: meta["labels"][key] for key in names.OWNERS if key in lost}
+        if not label or resource not in RELABELLED:
             raise ApiError(409, TAKEN, f"{name} exists without the labels that it was made with; delete it")
-        return answer
+        # Somebody has taken it out of our sight. Once it is seen again, it is kept or deleted for what it is.
+        body = {"metadata": {"uid": found.uid, "labels": label}}
+        return await self._api.write("PATCH", path, body, content_type=MERGE)
 
     async def _write_status(self, target: Target, status: Mapping[str, Any], written: dict[str, int]) -> None:
         regarding = target.regarding

@@ -32,7 +32,11 @@ APPLY: Final = "application/apply-patch+yaml"
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
 REQUEST_TIMEOUT: Final = 30.0
-WRITE_TIMEOUT: Final = 10.0
+WRITE_TIMEOUT: Final = 12.0
+"""Seconds; the lease leaves a write 10 to 12, and a server may wait 10 for a webhook and then do without."""
+ANSWER: Final = 1.0
+"""Seconds after a write's time in which the server may still say that it is over, and what has taken it."""
+TIMED_OUT: Final = 504
 MIDST: Final = 0.5
 """Seconds for which the server may still be in the midst of a write whose connection we have closed."""
 TAKEN: Final = "Taken"
@@ -257,11 +261,12 @@ class ApiServer:
         token = _write_time.set(self._write_time)
         try:
             data = await self.request(
-                method, path, query=query, body=body, content_type=content_type, timeout=left
+                method, path, query=query, body=body, content_type=content_type, timeout=left + ANSWER
             )
             answered = True
         except ApiError as error:
-            answered = error.answered
+            # A server that is out of time says so while it may still be in the midst of it.
+            answered = error.answered and error.status != TIMED_OUT
             raise
         finally:
             _write_time.reset(token)
@@ -300,7 +305,7 @@ class ApiServer:
                 data = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             _count(method, path, 0)
-            raise ApiError(0, type(error).__name__, f"{method} {path}: {error}") from error
+            raise _unanswered(f"{method} {path}", error) from error
         _count(method, path, response.status)
         if response.status not in OK:
             raise _error(response, data)
@@ -326,7 +331,7 @@ class ApiServer:
                 response = await self._send("GET", path, query, None, JSON, limits)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             _count("WATCH", path, 0)
-            raise ApiError(0, type(error).__name__, f"watch {path}: {error}") from error
+            raise _unanswered(f"watch {path}", error) from error
         async with response:
             _count("WATCH", path, response.status)
             if response.status not in OK:
@@ -365,6 +370,11 @@ class _Status(msgspec.Struct, rename="camel"):
 
     message: str = ""
     reason: str = ""
+
+
+def _unanswered(request: str, error: Exception) -> ApiError:
+    kind = type(error).__name__
+    return ApiError(0, kind, f"{request} was not answered: {str(error) or kind}")
 
 
 def _error(response: aiohttp.ClientResponse, data: bytes) -> ApiError:

@@ -34,7 +34,11 @@ Key = tuple[str, str]
 SERVER_TIMEOUT: Final = 300
 SILENCE: Final = 70.0
 """Seconds without a word after which a watch is given up; the server sends a bookmark every minute."""
+FIRST_PAGE: Final = 25
+"""Objects of the first page of a list, whose size tells how many the next may have."""
 PAGE: Final = 500
+PAGE_BYTES: Final = 8 << 20
+"""Bytes that a page may have: an object may have 1.5 MiB, and a user many of them."""
 BACKOFF: Final = (0.2, 30.0)
 RELIST_AFTER: Final = 5.0
 """Once the pauses are this long, the position in the watch is given up as well."""
@@ -253,10 +257,13 @@ class Informer(Generic[T]):
     async def _list(self) -> None:
         """Read everything, and find out what has gone since."""
         found: dict[Key, T] = {}
-        query = {"limit": str(PAGE), **self._selector}
+        query = {"limit": str(FIRST_PAGE), **self._selector}
         while True:
-            page = decode(await self._get_page(query), _List)
+            data = await self._get_page(query)
+            page = decode(data, _List)
             self._hear()
+            if page.items:
+                query["limit"] = str(min(PAGE, max(1, PAGE_BYTES * len(page.items) // len(data))))
             for raw in page.items:
                 if (item := self._decode(raw)) is not None:
                     found[self._key(item)] = item

@@ -36,6 +36,7 @@ LONGEST: Final = 120
 REQUEST: Final = 4.0
 """Seconds for one request. The server keeps to it as well: a late renewal by a holder that has died would
 make its Lease last longer."""
+MOST_TRANSITIONS: Final = (1 << 31) - 1
 LOOK: Final = 1.0
 """Seconds between looks of those that wait for the Lease, so that one let go of is taken within 2."""
 
@@ -122,6 +123,8 @@ class Elector:
         try:
             lease = await self._read()
             if lease is None:
+                if self._may_be_held():
+                    return False
                 await self._create()
             elif lease.spec.holder_identity == self._identity or self._expired(lease):
                 await self._put(lease, holder=self._identity, duration=DURATION)
@@ -134,6 +137,11 @@ class Elector:
         # Counted from before the request: the server may have stored it at any moment since.
         self._renewed = before
         return True
+
+    def _may_be_held(self) -> bool:
+        """Whether somebody else may still hold a Lease that was deleted, and not know of that yet."""
+        version, since = self._observed
+        return not self.held() and bool(version) and _monotonic() - since <= DURATION
 
     def _expired(self, lease: _Lease) -> bool:
         """Whether the holder has let the Lease run out, or has let go of it."""
@@ -180,7 +188,7 @@ class Elector:
             "leaseDurationSeconds": duration,
             "renewTime": now,
             "acquireTime": (lease.spec.acquire_time if same else None) or now,
-            "leaseTransitions": (lease.spec.lease_transitions or 0) + taken_over,
+            "leaseTransitions": min((lease.spec.lease_transitions or 0) + taken_over, MOST_TRANSITIONS),
         }
         metadata = {"name": self._name} | ({"resourceVersion": version} if version else {})
         return {

@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Final
 from tpu_operator.engine.metrics import QUEUE_DEPTH, QUEUE_OLDEST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tpu_operator.engine.informer import Key
 
 FIRST_DELAY: Final = 0.05
 LAST_DELAY: Final = 60.0
+PAUSE: Final = 1.0
+"""Seconds between two rings of an alarm."""
 
 
 class WorkQueue:
@@ -127,3 +131,29 @@ class WorkQueue:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+class Alarm:
+    """Does something soon after it was asked for: once for all who ask meanwhile, and not without a pause.
+
+    Args:
+        ring: what to do.
+    """
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        self._set = False
+        self._not_before = float("-inf")
+
+    def set(self) -> None:
+        """Have it done."""
+        if self._set:
+            return
+        self._set = True
+        loop = asyncio.get_running_loop()
+        loop.call_at(max(loop.time(), self._not_before), self._go_off)
+
+    def _go_off(self) -> None:
+        self._set = False
+        self._not_before = asyncio.get_running_loop().time() + PAUSE
+        self._ring()

@@ -42,6 +42,8 @@ REFUSED_RETRY: Final = 10.0
 """Seconds after which a refused create is tried again."""
 TELL_AFTER: Final = 5.0
 """Seconds after which the object itself says that the server does not do what it is asked for."""
+TELL_LATE: Final = 30.0
+"""Seconds after which it says so of what another try mends as a rule: conflicts, and lost connections."""
 BROKEN: Final = "ReconcileFailed"
 
 
@@ -281,12 +283,15 @@ class Reconciler:
         # Events bring the key back earlier than the queue does.
         memory.not_before = self._now() + asked
         memory.failing_since = min(memory.failing_since, self._now())
-        told = error.answered and not error.conflict and not error.gone
+        passing = not error.answered or error.conflict or error.gone
         self._queue.retry(key, asked)
-        if told and self._now() - memory.failing_since >= TELL_AFTER:
+        if self._now() - memory.failing_since >= (TELL_LATE if passing else TELL_AFTER):
             if not memory.refusal:
                 self._queue.add(key)
             memory.refusal = error.message
+            if not error.answered:
+                # The status is not sent after what gets no answer: once, it goes without.
+                memory.refused_until = self._now() + REFUSED_RETRY
 
     @staticmethod
     def _now() -> float:

@@ -43,7 +43,11 @@ def job(uid: str = "u", topology: Any = "4x4", **status: Any) -> Custom:
         "spec": {"tpu": {"accelerator": "v5e", "topology": topology}},
         "status": status,
     }
-    return msgspec.convert(wire, Custom)
+    return msgspec.json.decode(msgspec.json.encode(wire), type=Custom)
+
+
+def with_spec(item: Custom, spec: Any) -> Custom:
+    return msgspec.structs.replace(item, spec=msgspec.Raw(msgspec.json.encode(spec)))
 
 
 def test_chips_times_seconds_by_state() -> None:
@@ -54,6 +58,25 @@ def test_chips_times_seconds_by_state() -> None:
     ledger.seconds = 25
     assert ledger.spent() == {"pending": 160, "running": 240}
     assert ledger.spent() == {"pending": 160, "running": 240}, "a scrape adds nothing"
+
+
+@pytest.mark.parametrize(
+    ("spec", "slices"),
+    [
+        ({"tpu": None}, [{"index": 0, "state": "Running"}]),
+        ({}, [None]),
+        ({}, [{"index": None, "state": "Running"}]),
+        ({}, [{"index": 0, "state": ["Running"]}]),
+        ({}, 5),
+    ],
+)
+def test_a_job_that_makes_no_sense_keeps_nobody_from_counting(spec: Any, slices: Any) -> None:
+    """It was stored while the CRD was another one."""
+    odd = msgspec.structs.replace(with_spec(job("odd"), spec), status={"slices": slices})
+    ledger = Ledger()
+    ledger.accounts.start([odd, job(slices=[{"index": 0, "state": "Running"}])])
+    ledger.seconds = 10
+    assert ledger.spent() == {"running": 160}
 
 
 def test_slices_that_are_done_wait_for_the_others() -> None:
@@ -76,8 +99,7 @@ def test_spares_are_idle_where_they_hold_nodes() -> None:
     states = ["Running", "Spare", "Starting", "Pending", "Suspended"]
     slices = [{"index": index, "state": state} for index, state in enumerate(states)]
     wire = job(slices=slices)
-    tpu = wire.spec["tpu"] | {"spareSlices": 4}
-    ledger.accounts.update(KEY, msgspec.structs.replace(wire, spec={"tpu": tpu}))
+    ledger.accounts.update(KEY, with_spec(wire, {"tpu": wire.tpu | {"spareSlices": 4}}))
     ledger.seconds = 1
     assert ledger.spent() == {"running": 16, "idle": 32}
 

@@ -47,6 +47,15 @@ class TestLoss:
         assert failure is not None
         assert (failure.cause, failure.message) == ("NodeLost", "node a-1 is gone")
 
+    def test_what_a_lost_node_leads_to_depends_on_the_node_as_it_was_seen(self) -> None:
+        the_world = running()
+        assert the_world.plan().sightings == ()
+        the_world.nodes["a-1"] = node("a-1", "a", ready="Unknown", since=SINCE)
+        assert [seen.name for seen in the_world.step().sightings] == ["a-1"]
+        plan = the_world.step()
+        assert 0 in {delete.grace_seconds for delete in plan.deletes}
+        assert [seen.name for seen in plan.sightings] == ["a-1"]
+
     def test_a_node_that_the_copy_is_too_old_to_know(self) -> None:
         metadata = {"name": "p", "labels": {}, "resourceVersion": "11"}
         pod = decode_pod({"metadata": metadata, "spec": {"nodeName": "new"}}, **RUNNING)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,10 +34,9 @@ class Lab:
         return self.answer
 
 
-@pytest.fixture
-async def lab() -> AsyncIterator[tuple[Lab, ApiServer]]:
-    """A server and a client of it."""
-    lab = Lab()
+@asynccontextmanager
+async def serving(lab: Lab) -> AsyncIterator[ApiServer]:
+    """A client of a server."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", lab.handle)
     runner = web.AppRunner(app)
@@ -46,9 +46,19 @@ async def lab() -> AsyncIterator[tuple[Lab, ApiServer]]:
     configuration = Configuration(host="http://{}:{}".format(*runner.addresses[0]))
     client.configure(configuration)
     api = ApiServer(ApiClient(configuration))
-    yield lab, api
-    await api.close()
-    await runner.cleanup()
+    try:
+        yield api
+    finally:
+        await api.close()
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def lab() -> AsyncIterator[tuple[Lab, ApiServer]]:
+    """A server and a client of it."""
+    lab = Lab()
+    async with serving(lab) as api:
+        yield lab, api
 
 
 async def test_a_process_that_freezes_before_it_sends_does_not_send(
@@ -78,6 +88,26 @@ async def test_the_server_is_told_how_long_it_may_take(lab: tuple[Lab, ApiServer
     await api.create(PODS, POD)
     assert server.requests[0].query["timeout"] == "3.000s"
     assert server.requests[0].query["fieldManager"] == "tpu-operator"
+
+
+class Slow(Lab):
+    """A server that waits for an admission webhook until the time of the request is over."""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(float(request.query["timeout"].removesuffix("s")))
+        return web.json_response({"message": "failed calling webhook", "reason": "Timeout"}, status=504)
+
+
+async def test_what_took_all_the_time_of_a_write_is_heard() -> None:
+    async with serving(Slow()) as api:
+        api.write_time = lambda: 0.2
+        with pytest.raises(ApiError) as caught:
+            await api.create(PODS, POD)
+        assert caught.value.answered
+        assert caught.value.message == "failed calling webhook"
+        began = asyncio.get_running_loop().time()
+        await api.settle()
+        assert asyncio.get_running_loop().time() - began > client.MIDST / 2, "it may be in the midst of it"
 
 
 async def test_reads_need_no_lease(lab: tuple[Lab, ApiServer]) -> None:

@@ -97,6 +97,36 @@ async def test_a_lease_that_is_let_go_of_is_taken_at_once() -> None:
     assert spec(api)["leaseTransitions"] == 1, "a hand-over is one transition"
 
 
+async def test_a_lease_that_somebody_deletes_has_no_second_holder() -> None:
+    """Its holder learns of it only when it renews, and may write until then."""
+    api = Direct()
+    first, second = elector(api, "a"), elector(api, "b")
+    await first.acquire()
+    waiting = asyncio.create_task(acquired(second))
+    await asyncio.sleep(5.5)
+    keeping = asyncio.create_task(first.keep())
+    api.server.delete("leases", ("tpu-operator", "tpu-operator"), "somebody")
+    await asyncio.sleep(RENEW + LOOK)
+    assert spec(api)["holderIdentity"] == "a"
+    await asyncio.sleep(3 * DURATION)
+    assert first.held()
+    assert not second.held()
+    keeping.cancel()
+    api.server.delete("leases", ("tpu-operator", "tpu-operator"), "somebody")
+    await waiting
+    assert not first.left()
+
+
+async def test_transitions_are_counted_as_far_as_the_api_counts() -> None:
+    api = Direct()
+    await elector(api, "a").acquire()
+    most = (1 << 31) - 1
+    key = ("tpu-operator", "tpu-operator")
+    api.server.update("leases", key, "a", lambda body: body["spec"].update(leaseTransitions=most))
+    await elector(api, "b").acquire()
+    assert spec(api)["leaseTransitions"] == most
+
+
 async def test_who_does_not_hold_it_lets_go_of_nothing() -> None:
     api = Direct()
     await elector(api, "a").acquire()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tpu_operator.engine.metrics import QUEUE_DEPTH, QUEUE_OLDEST
-from tpu_operator.engine.queue import FIRST_DELAY, LAST_DELAY, WorkQueue
+from tpu_operator.engine.queue import FIRST_DELAY, LAST_DELAY, Alarm, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -410,3 +410,34 @@ def _value(gauge: Gauge, queue: str) -> float:
     (metric,) = gauge.collect()
     (value,) = (sample.value for sample in metric.samples if sample.labels == {"queue": queue})
     return float(value)
+
+
+class TestAlarm:
+    async def test_all_who_ask_meanwhile_are_answered_at_once(self) -> None:
+        rings: list[float] = []
+        alarm = Alarm(lambda: rings.append(now()))
+        began = now()
+        for _ in range(1000):
+            alarm.set()
+        assert rings == []
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert rings == [began]
+        for _ in range(40):
+            alarm.set()
+            await asyncio.sleep(0.0625)
+        await asyncio.sleep(10)
+        assert rings == [began, began + 1, began + 2, began + 3]
+
+    async def test_it_rings_for_whoever_asks_while_it_rings(self) -> None:
+        rings: list[float] = []
+
+        def ring() -> None:
+            rings.append(now())
+            if len(rings) < 3:
+                alarm.set()
+
+        alarm = Alarm(ring)
+        alarm.set()
+        await asyncio.sleep(10)
+        assert [seconds - rings[0] for seconds in rings] == [0, 1, 2]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.unit.engine.scripted import KEY, Call, Kind, Scripted, pod, reconcile
-from tpu_operator.core.plan import Delete, Plan
+from tpu_operator.core.plan import Delete, Plan, Sighting
 from tpu_operator.engine.client import ApiError
 
 if TYPE_CHECKING:
@@ -112,8 +113,43 @@ class TestTrouble:
             shown.append(refusal)
             return one_pod(key, refusal)
 
-        await reconcile(Kind(decide), fails_with(status), seconds=60)
+        await reconcile(Kind(decide), fails_with(status), seconds=25)
         assert set(shown) == {""}
+
+    @pytest.mark.parametrize("status", [404, 409, 0])
+    async def test_what_another_try_should_mend_and_does_not_is_shown_later(self, status: int) -> None:
+        """Webhooks refuse with any code, and some networks lose all requests of some size."""
+        server = fails_with(status, until=100)
+        shown: list[tuple[float, str]] = []
+
+        def decide(key: tuple[str, str], refusal: str) -> Plan:
+            shown.append((asyncio.get_running_loop().time(), refusal))
+            return one_pod(key, refusal)
+
+        await reconcile(Kind(decide), server, seconds=200)
+        assert all(not refusal for at, refusal in shown if at < 30)
+        assert {"message": WEBHOOK} in server.statuses()
+        assert server.statuses()[-1] == {"message": ""}
+
+    @pytest.mark.parametrize(("kind", "plural"), [("Service", "services"), ("Pod", "pods")])
+    async def test_what_is_ours_and_was_taken_out_of_our_sight_comes_back(
+        self, kind: str, plural: str
+    ) -> None:
+        wanted = pod() | {"kind": kind}
+        wanted["metadata"] |= {"labels": {"tpu-operator.dev/job": "train", "other": "label"}}
+
+        async def answer(call: Call) -> bytes | None:
+            if call.method == "POST":
+                raise ApiError(409, "AlreadyExists", "there is one")
+            if call.method == "GET":
+                return json.dumps(pod()).encode()
+            return None
+
+        server = Scripted(answer)
+        await reconcile(Kind(lambda *_: Plan(creates=(wanted,))), server, seconds=1)
+        (repair,) = [call for call in server.calls if call.method == "PATCH"]
+        assert repair.path.endswith(f"/{plural}/train-0-0")
+        assert repair.body["metadata"]["labels"] == {"tpu-operator.dev/job": "train"}
 
     async def test_trouble_with_a_deletion_does_not_make_the_operator_spin(self) -> None:
         server = fails_with(500, method="DELETE")
@@ -152,6 +188,26 @@ class TestTrouble:
         assert event.body["reason"] == "ReconcileFailed"
 
 
+class TestSightings:
+    @pytest.mark.parametrize("live", [[], [{"metadata": {"resourceVersion": "8"}}]])
+    async def test_nothing_of_a_plan_happens_that_was_made_from_an_old_copy(self, live: list[Any]) -> None:
+        async def answer(call: Call) -> bytes | None:
+            return json.dumps({"items": live}).encode() if call.method == "GET" else None
+
+        plan = Plan(
+            sightings=(Sighting("Node", "", "host", "7"),),
+            deletes=(Delete("Pod", *KEY, "1", 0),),
+            status={"message": "lost"},
+        )
+        server = Scripted(answer)
+        await reconcile(Kind(lambda *_: plan), server, seconds=10)
+        assert {(call.method, call.path) for call in server.calls} == {("GET", "/api/v1/nodes")}
+        live[:] = [{"metadata": {"resourceVersion": "7"}}]
+        await reconcile(Kind(lambda *_: plan), server, seconds=1)
+        assert server.statuses() == [{"message": "lost"}]
+        assert [call.method for call in server.calls[-3:]] == ["GET", "DELETE", "PATCH"]
+
+
 class TestStatus:
     """The copy of an object does not show the status that was written."""
 
@@ -163,7 +219,7 @@ class TestStatus:
             if call.path.endswith("/status"):
                 return b'{"metadata":{"resourceVersion":"9"}}'
             if call.method == "GET":
-                return b'{"metadata":{"resourceVersion":"%s"}}' % live.encode()
+                return b'{"items":[{"metadata":{"resourceVersion":"%s"}}]}' % live.encode()
             return None
 
         return Scripted(answer)

@@ -147,3 +147,31 @@ async def test_lists_and_watches_ask_for_what_is_wanted_only() -> None:
     await asyncio.gather(task, return_exceptions=True)
     asked = [(query["labelSelector"], query["fieldSelector"]) for query in server.queries]
     assert asked == [("app", "metadata.name=a")] * 2
+
+
+class Paged(Watched):
+    """A server with as many objects as asked for in each page, of some size, for five pages."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__([BOOKMARK], ends=False)
+        self._size = size
+        self.limits: list[int] = []
+
+    async def get(self, path: str, **query: str) -> bytes:
+        number, limit = len(self.limits), int(query["limit"])
+        self.limits.append(limit)
+        items = [pod(name=f"{number}-{index}", note="x" * self._size) for index in range(limit)]
+        meta = {"resourceVersion": "1", "continue": "more" if number < 4 else ""}
+        return json.dumps({"metadata": meta, "items": items}).encode()
+
+
+@pytest.mark.parametrize(
+    ("size", "limits"), [(10, [25, 500, 500, 500, 500]), (100_000, [25, 83, 83, 83, 83])]
+)
+async def test_a_page_of_a_list_has_as_many_objects_as_are_not_too_large(
+    size: int, limits: list[int]
+) -> None:
+    server = Paged(size)
+    informer = await follow(server, 1)
+    assert server.limits == limits
+    assert len(informer.values()) == sum(limits)

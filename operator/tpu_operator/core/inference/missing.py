@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpu_operator.core.inference import placing, repair
 from tpu_operator.core.inference.groups import Group
+from tpu_operator.core.quota import demand
 from tpu_operator.core.slicegroup import Gang, workers
 
 if TYPE_CHECKING:
@@ -27,12 +29,14 @@ class Missing:
     Attributes:
         lists: ConfigMaps that they refer to, by name.
         pods: their manifests.
+        demand: what these use of quotas.
         conflicts: what stands against making some of them.
         shortage: the quota that has no room for all hosts of some replica, of which then none is made.
     """
 
     lists: dict[str, Manifest] = field(default_factory=dict)
     pods: list[Manifest] = field(default_factory=list)
+    demand: Counter[str] = field(default_factory=Counter)
     conflicts: list[str] = field(default_factory=list)
     shortage: Hold | None = None
 
@@ -92,8 +96,10 @@ def _add(view: InferenceView, group: Group, pool: str, found: Missing) -> None:
         for member in group.gang.absent
     ]
     pods = [each.manifest for each in built]
-    if short := view.snapshot.quotas.shortage([*found.pods, *pods]):
+    needed = found.demand + demand(pods)
+    if short := view.snapshot.quotas.shortage(needed):
         found.shortage = found.shortage or short
         return
     found.pods += pods
+    found.demand = needed
     found.lists |= {each.lists["metadata"]["name"]: each.lists for each in built if each.lists}

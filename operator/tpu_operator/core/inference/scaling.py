@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tpu_operator.api import RoleSpec, TPUInference
     from tpu_operator.core.inference.view import InferenceView
     from tpu_operator.core.plan import Manifest
-    from tpu_operator.core.snapshot import Custom
+    from tpu_operator.core.snapshot import Scaler
 
 KIND = "TPUInferenceScaler"
 
@@ -29,12 +29,12 @@ def selector(inference: str, role: str = "") -> str:
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
-def targets(inference: TPUInference, scalers: Mapping[str, Custom]) -> dict[str, int]:
+def targets(inference: TPUInference, scalers: Mapping[str, Scaler]) -> dict[str, int]:
     """Replicas that each role should have, over all copies."""
     return {role.name: _target(inference, role, scalers) for role in inference.spec.roles}
 
 
-def _target(inference: TPUInference, role: RoleSpec, scalers: Mapping[str, Custom]) -> int:
+def _target(inference: TPUInference, role: RoleSpec, scalers: Mapping[str, Scaler]) -> int:
     copies = inference.spec.replicas
     if copies == 0 or role.scaling is Scaling.STATIC:
         return min(copies * role.replicas, MAX_GROUPS)
@@ -82,7 +82,7 @@ def _name(view: InferenceView, role: RoleSpec) -> str:
     return names.scaler_name(view.name, role.name)
 
 
-def _mine(inference: TPUInference, scalers: Mapping[str, Custom]) -> Mapping[str, Custom]:
+def _mine(inference: TPUInference, scalers: Mapping[str, Scaler]) -> Mapping[str, Scaler]:
     uid = inference.metadata.uid
     return {name: scaler for name, scaler in scalers.items() if scaler.metadata.owner_uid == uid}
 
@@ -103,7 +103,7 @@ def _manifest(view: InferenceView, role: RoleSpec) -> Manifest:
     }
 
 
-def _status(view: InferenceView, role: RoleSpec, scaler: Custom) -> dict[str, Any]:
+def _status(view: InferenceView, role: RoleSpec, scaler: Scaler) -> dict[str, Any]:
     groups = [group for group in view.kept if group.key.role == role.name]
     return {
         "observedGeneration": scaler.metadata.generation,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tpu_operator.api import TPUInference
     from tpu_operator.core.inference.routing import Objects
-    from tpu_operator.core.snapshot import Custom, Pod, Service
+    from tpu_operator.core.snapshot import Pod, Scaler, Service
 
 
 class ControllerRevision(View, frozen=True):
@@ -49,7 +49,7 @@ class InferenceSnapshot:
     pods: Mapping[str, Pod] = field(default_factory=dict)
     services: Mapping[str, Service] = field(default_factory=dict)
     revisions: Mapping[str, ControllerRevision] = field(default_factory=dict)
-    scalers: Mapping[str, Custom] = field(default_factory=dict)
+    scalers: Mapping[str, Scaler] = field(default_factory=dict)
     nodes: Nodes = field(default_factory=Nodes)
     pools: Pools = field(default_factory=Pools)
     routing: Objects = field(default_factory=dict)

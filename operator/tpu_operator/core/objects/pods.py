@@ -129,7 +129,7 @@ class PodFactory:
             | {
                 "command": [*self.hosts.launch_command(), "--spare"],
                 "env": [{"name": "TPU_LAUNCH_PORT", "value": str(self.gang.launcher_port)}],
-                "resources": merge(main["resources"], {"limits": chips, "requests": chips}),
+                "resources": merge(main.get("resources", {}), {"limits": chips, "requests": chips}),
                 "volumeMounts": [mounts] if self.hosts.foreign_image() else [],
             }
         ]

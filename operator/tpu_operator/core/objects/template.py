@@ -64,6 +64,7 @@ class _Terms(_Part):
 
 
 class _Affinity(_Part):
+    node_affinity: dict[str, Any] | None = None
     pod_affinity: _Terms | None = None
     pod_anti_affinity: _Terms | None = None
 
@@ -104,3 +105,10 @@ def problem(template: Mapping[str, Any] | None, field: str) -> str:
         fault, _, place = str(error).partition(" - at `$")
         return f"{field}{place.rstrip('`')}: {fault}"
     return ""
+
+
+def size(template: object) -> int:
+    """How many values a template holds, those in others included."""
+    if isinstance(template, dict):
+        return len(template) + sum(map(size, template.values()))
+    return len(template) + sum(map(size, template)) if isinstance(template, list) else 0

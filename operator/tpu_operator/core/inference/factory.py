@@ -102,7 +102,11 @@ class RoleFactory:
             launcher=engine.launcher,
         )
         factory = replace(
-            self._nodes, gang=self._gang(index, engine.launcher), run=run, overlay=engine.overlay()
+            self._nodes,
+            gang=self._gang(index, engine.launcher),
+            run=run,
+            overlay=engine.overlay(),
+            template=engine.template,
         )
         seat = Seat(
             name=names.worker_name(self.base, index, host),

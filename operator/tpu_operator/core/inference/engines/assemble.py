@@ -8,7 +8,7 @@ from tpu_operator.api import RoleType
 from tpu_operator.core.inference.engines import probes
 from tpu_operator.core.inference.engines.arguments import flag
 from tpu_operator.core.inference.engines.caches import storage
-from tpu_operator.core.inference.engines.layout import engine_port, sidecars
+from tpu_operator.core.inference.engines.layout import engine_port, sidecars, template_of
 from tpu_operator.core.inference.engines.pod import EnginePod
 from tpu_operator.core.inference.engines.run import Port
 
@@ -41,6 +41,7 @@ def assemble(task: Task, run: Run) -> EnginePod:
         mounts=kept.mounts,
         sidecars=sidecars(task),
         grace_seconds=probes.grace_seconds(drain),
+        template=template_of(task),
         launcher=run.launcher,
         problems=(*run.problems, *_port_problems(task)),
     )

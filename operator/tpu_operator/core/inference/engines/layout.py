@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tpu_operator.api import EngineType, RoleType
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tpu_operator.core.inference.engines.pod import Task
     from tpu_operator.core.plan import Manifest
 
@@ -68,3 +70,13 @@ def sidecars(task: Task) -> tuple[Manifest, ...]:
             "securityContext": RESTRICTED,
         },
     )
+
+
+def template_of(task: Task) -> Mapping[str, Any] | None:
+    """The role's template for this host, without what it says of a sidecar that other hosts of it have."""
+    template = task.role.template
+    containers = ((template or {}).get("spec") or {}).get("initContainers")
+    if not containers or has_sidecar(task) or task.inference.spec.routing.sidecar is None:
+        return template
+    kept = [container for container in containers if container.get("name") != SIDECAR]
+    return {**(template or {}), "spec": {**(template or {})["spec"], "initContainers": kept}}

@@ -9,6 +9,8 @@ from tpu_operator.api import Launcher
 from tpu_operator.core import names
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tpu_operator.api import EngineSpec, RoleSpec, TPUInference
     from tpu_operator.catalog import SliceShape
     from tpu_operator.core.inference.images import Images
@@ -96,6 +98,7 @@ class EnginePod:
         mounts: where they are in the main container.
         sidecars: containers that start before the engine and end after it.
         grace_seconds: how long the pod has to end, hooks included.
+        template: the role's template as far as it is about this host.
         launcher: how the command is started: by itself on every host, or by Ray on host 0 alone.
         problems: what in the spec keeps this engine from being run, naming the field and what to write
             instead; where there are any, no pod must be made.
@@ -111,6 +114,7 @@ class EnginePod:
     mounts: tuple[Manifest, ...]
     sidecars: tuple[Manifest, ...]
     grace_seconds: int
+    template: Mapping[str, Any] | None = None
     launcher: Launcher = Launcher.NONE
     problems: tuple[str, ...] = ()
 

@@ -120,6 +120,15 @@ class TestSidecar:
         engine = pod(pair(engine={"port": 8200}, routing={"sidecar": {}}), "decode")
         assert value(engine, "--port") == "8201"
 
+    def test_a_template_for_it_is_for_the_hosts_that_have_it(self) -> None:
+        containers = [{"name": "routing-proxy", "env": []}, {"name": "own", "image": "own:1"}]
+        decode = role("decode", tpu=FOUR_HOSTS, template={"spec": {"initContainers": containers}})
+        spec = inference(role("prefill"), decode, routing={"sidecar": {}})
+        assert pod(spec, "decode").template == {"spec": {"initContainers": containers}}
+        assert pod(spec, "decode", 1).template == {"spec": {"initContainers": containers[1:]}}
+        alone = inference(role("prefill"), decode)
+        assert pod(alone, "decode", 1).template == {"spec": {"initContainers": containers}}
+
     def test_its_image_can_be_chosen(self) -> None:
         engine = pod(pair(routing={"sidecar": {"image": "own:1"}}), "decode")
         assert engine.sidecars[0]["image"] == "own:1"

@@ -40,6 +40,7 @@ class GroupState(StrEnum):
     PENDING = "Pending"
     STARTING = "Starting"
     READY = "Ready"
+    NOT_READY = "NotReady"
     RESTARTING = "Restarting"
     DRAINING = "Draining"
 
@@ -116,7 +117,10 @@ class GroupStatus(Model):
     revision: str = Field(description="Revision that its pods are made from.")
     index: int = Field(default=0, description="Index among those of its role and revision.", ge=0)
     attempt: int = Field(default=0, description="Restarts of the replica so far.", ge=0)
-    state: GroupState = Field(default=GroupState.PENDING, description="Where the replica stands.")
+    state: GroupState = Field(
+        default=GroupState.PENDING,
+        description="Where the replica stands; NotReady for one that was ready and has not failed.",
+    )
     reason: str | None = Field(
         default=None,
         description="Why it was last made anew: the cause of its failure, or NodePoolUnavailable.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tpu_operator.api import BlockedReason, HoldGate, InferencePhase, RolloutState
+from tpu_operator.api import BlockedReason, GroupState, HoldGate, InferencePhase, RolloutState
 from tpu_operator.api import InferenceConditionType as Type
 from tpu_operator.core.conditions import Conditions
 from tpu_operator.core.jobstatus import describe
@@ -13,7 +13,7 @@ from tpu_operator.core.plan import Event
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tpu_operator.api import Condition, RoleStatus, TPUInferenceStatus
+    from tpu_operator.api import Condition, GroupStatus, RoleStatus, TPUInferenceStatus
     from tpu_operator.core.inference.view import InferenceView
 
 STOPPED: Final = "ScaledToZero"
@@ -70,7 +70,8 @@ def events(old: Iterable[Condition], new: Iterable[Condition]) -> Iterable[Event
     """An event for each condition that says something else, apart from details."""
     before = {condition.type: (condition.status, condition.reason) for condition in old}
     for condition in new:
-        if before.get(condition.type) != (condition.status, condition.reason):
+        news = condition.status == "True" or condition.type in before
+        if news and before.get(condition.type) != (condition.status, condition.reason):
             bad = condition.type in {Type.DEGRADED, Type.BLOCKED} and condition.status == "True"
             lost = condition.reason in {NO_REVISION, STANDING[HoldGate.DEADLINE]}
             yield Event(
@@ -121,25 +122,40 @@ def _progressing(status: TPUInferenceStatus, found: Conditions) -> None:
 
 
 def _in_number(status: TPUInferenceStatus) -> bool:
-    return all(role.replicas == role.desired for role in status.roles)
+    """Whether there are as many replicas as there should be, none of which starts for the first time."""
+    first = any(
+        group.state in {GroupState.PENDING, GroupState.STARTING} and not group.attempt
+        for group in status.groups
+    )
+    return not first and all(role.replicas == role.desired for role in status.roles)
 
 
 def _degraded(status: TPUInferenceStatus, found: Conditions, view: InferenceView) -> None:
-    """Once complete, fewer replicas than a rollout may take away are a fault; a missing route always is."""
+    """Replicas that were lost, and more of them than a rollout may take away; and routes that are missing."""
+    lost = [group for group in status.groups if _is_lost(group)]
     common = view.inference.spec.rollout.max_unavailable
     budgets = {role.name: role.rollout.max_unavailable for role in view.inference.spec.roles}
     short = [
         role
         for role in status.roles
-        if role.ready < min(role.desired, role.replicas) - _or(budgets.get(role.name), common)
+        if any(group.role == role.name for group in lost)
+        and role.ready < min(role.desired, role.replicas) - _or(budgets.get(role.name), common)
     ]
     if short and status.current_revision:
-        failure = f"; last failure: {describe(status.last_failure)}" if status.last_failure else ""
+        told = [group.last_failure for group in lost if group.last_failure]
+        failure = f"; {describe(told[-1])}" if told else ""
         found.set(Type.DEGRADED, True, "ReplicasNotReady", f"ready are {_in_words(short)}{failure}")
     elif unrouted := (*view.routing.missing, *view.routing.clashes):
         found.set(Type.DEGRADED, True, "RoutingIncomplete", "; ".join(unrouted))
     else:
         found.set(Type.DEGRADED, False, "AsExpected")
+
+
+def _is_lost(group: GroupStatus) -> bool:
+    """Whether a replica that is to stay was ready once, or has failed, and is not ready now."""
+    if group.state in {GroupState.RESTARTING, GroupState.NOT_READY}:
+        return True
+    return bool(group.attempt) and group.state in {GroupState.PENDING, GroupState.STARTING}
 
 
 def _or(value: int | None, default: int) -> int:

@@ -75,7 +75,8 @@ def _state(group: Group, record: GroupStatus) -> GroupState:
     if group.ready:
         return GroupState.READY
     if group.gang.scheduled:
-        return GroupState.STARTING
+        was_ready = record.state in {GroupState.READY, GroupState.NOT_READY}
+        return GroupState.NOT_READY if was_ready else GroupState.STARTING
     return GroupState.RESTARTING if record.state is GroupState.RESTARTING else GroupState.PENDING
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tpu_operator.core.settings import PodSettings
     from tpu_operator.core.snapshot import Pod
 
-SEEN_ON_NODES: Final = frozenset({GroupState.STARTING, GroupState.READY})
+SEEN_ON_NODES: Final = frozenset({GroupState.STARTING, GroupState.READY, GroupState.NOT_READY})
 """States of replicas that have had all their pods on nodes in their present attempt."""
 
 

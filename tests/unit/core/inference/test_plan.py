@@ -172,10 +172,27 @@ def test_while_a_replica_starts_anew_the_service_is_degraded() -> None:
     world.settle()
     assert (world.status.phase, world.condition("Degraded")) == ("Degraded", "True/ReplicasNotReady")
     assert world.status.message is not None
-    assert world.status.message.startswith("ready are 1 of 2 prefill; last failure: UserError in pod")
+    assert world.status.message.startswith("ready are 1 of 2 prefill; UserError in pod")
     fail(world, world.of("decode", host=0)[0])
     world.settle()
     assert (world.status.phase, world.condition("Available")) == ("Unavailable", "False/NoServableRevision")
+
+
+def test_a_replica_that_is_not_ready_any_more_has_not_failed() -> None:
+    world = running()
+    world.set_pod(world.of("prefill", host=0)[0], **STARTING)
+    world.settle()
+    assert (world.status.phase, world.status.restarts) == ("Degraded", 0)
+    assert GroupState.NOT_READY in groups(world).values()
+    world.run()
+    assert (world.status.phase, world.status.restarts) == ("Serving", 0)
+
+
+def test_growing_is_no_fault() -> None:
+    world = running()
+    world.patch_spec(roles=[role("prefill", 4), role("decode", 1)]).settle()
+    assert (world.status.phase, world.condition("Degraded")) == ("Serving", "False/AsExpected")
+    assert world.condition("Progressing") == "True/Scaling"
 
 
 def test_an_engine_that_ends_well_has_failed_too() -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -112,8 +113,10 @@ class Inferences(RuleBasedStateMachine):
         world.patch_spec(rollout={"maxSurge": 1})
         for _ in range(40):
             world.now += timedelta(seconds=700)
-            world.settle().vanish().all_pods(**RUNNING)
-        world.settle()
+            before = dict(world.pods)
+            world.settle().vanish().all_pods(**RUNNING).settle()
+            if dict(world.pods) == before:
+                break
         newest = world.status.updated_revision
         wanted = scaling.targets(world.inference, world.scalers)
         found = Counter(pod.metadata.labels[names.LABEL_ROLE] for pod in world.pods.values())
@@ -124,3 +127,4 @@ class Inferences(RuleBasedStateMachine):
 
 
 TestInferences = Inferences.TestCase
+TestInferences.settings = settings(max_examples=30, stateful_step_count=25)

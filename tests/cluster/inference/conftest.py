@@ -21,4 +21,13 @@ def models(kube: Kube, namespace: str) -> Iterator[Models]:
     yield Models(kube, namespace)
     for each in kube.list(INFERENCE, namespace):
         kube.delete(INFERENCE, each["metadata"]["name"], namespace)
-    wait_for(lambda: not kube.list(POD, namespace), f"the pods of {namespace} to go")
+    wait_for(lambda: _gone(kube, namespace), f"the pods of {namespace} to go")
+
+
+def _gone(kube: Kube, namespace: str) -> bool:
+    """Whether no pod is left; kwok leaves those alone that are held, also when they are to go."""
+    pods = kube.list(POD, namespace)
+    for pod in pods:
+        if "devcluster/hold" in (pod["metadata"].get("annotations") or {}):
+            kube.delete(POD, pod["metadata"]["name"], namespace, gracePeriodSeconds=0)
+    return not pods

@@ -65,14 +65,14 @@ ENTRYPOINT ["tpu-operator"]
 # --- runtime
 FROM tools AS runtime-dependencies
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutils > /dev/null
-# The whole runtime by default; requirements/runtime.lock is JAX alone, a tenth of the size.
+# The whole runtime by default; requirements/runtime.lock is JAX and Ray alone, a fraction of the size.
 ARG RUNTIME_LOCK=requirements/runtime-torchtpu.lock
 COPY requirements/runtime*.lock requirements/
 RUN /opt/tools/bin/pip --python /opt/venv/bin/python install --quiet --no-compile --require-hashes -r "${RUNTIME_LOCK}" \
  && cd /opt/venv/lib/python3*/site-packages \
  && strip --strip-unneeded jaxlib/*.so \
  && find numpy scipy -type d -name tests -prune -exec rm -r {} + \
- && /opt/venv/bin/python -m compileall -q -x '/(scipy|torch|ray)/' /opt/venv
+ && /opt/venv/bin/python -m compileall -q -x '/(scipy|torch|rllib)/' /opt/venv
 
 FROM ${BASE_IMAGE} AS runtime
 # TorchTPU preloads tcmalloc where it finds it.

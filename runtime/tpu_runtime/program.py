@@ -32,12 +32,18 @@ def heartbeat() -> None:
     folder = os.environ.get(HEARTBEATS)
     if not folder:
         return
-    with contextlib.suppress(OSError):
-        path = Path(folder, f"beat-{os.getpid()}")
-        if not path.exists():
-            path.touch()
-            _offer_stacks(folder)
+    path = f"{folder}/beat-{os.getpid()}"
+    try:
         os.utime(path)
+    except OSError:
+        _first(folder, path)
+
+
+def _first(folder: str, path: str) -> None:
+    """The first heartbeat of a process."""
+    with contextlib.suppress(OSError):
+        Path(path).touch()
+        _offer_stacks(folder)
 
 
 def on_preemption(function: Callable[[], object]) -> None:

@@ -37,8 +37,16 @@ AGENT_PORT = 8267
 HEALTHY = "/api/local_raylet_healthz"
 
 _STARTED = "Ray runtime started"
-_TRIES = 5
-"""Under load a node that is well is not there in the time that Ray gives it."""
+_TRIES = 10
+"""Under load a node that is well is not there in the 30 seconds that Ray gives it."""
+_PINNED = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # When a node is told to stop, there is nobody left whose work it could wait for.
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+    # A node without its dashboard ends by itself. The others wait for the head, for as long.
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "300",
+    "RAY_NUM_REDIS_GET_RETRIES": "150",
+}
 _STORE_SHARE = "RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION"
 _LEAST_STORE = 80 * 1024**2
 _SHM = "/dev/shm"  # noqa: S108 - where Ray has its object store
@@ -144,11 +152,9 @@ def object_store(variables: Mapping[str, str], cluster: Cluster) -> int:
 
 def _variables(env: HostEnvironment) -> dict[str, str]:
     """What nodes, and the tasks on them, get where neither the operator nor the user says otherwise."""
-    # When a node is told to stop, there is nobody left whose work it could wait for.
-    ours = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
     if env.place.is_head:
-        return ours
-    return {**ours, "TORCH_TPU_TIER2_COMPILATION_CACHE": "default", **jax.variables(env, 0)}
+        return _PINNED
+    return {**_PINNED, "TORCH_TPU_TIER2_COMPILATION_CACHE": "default", **jax.variables(env, 0)}
 
 
 def forget(variables: Mapping[str, str]) -> None:

@@ -60,7 +60,7 @@ class TestCommands:
             f"--object-store-memory={30 * GIB}", "--metrics-export-port=8266",
             "--dashboard-agent-listen-port=8267",
         ]  # fmt: skip
-        assert (node.service, node.started, node.tries) == ("ray", "Ray runtime started", 5)
+        assert (node.service, node.started, node.tries) == ("ray", "Ray runtime started", 10)
         assert node.variables["RAY_USAGE_STATS_ENABLED"] == "0"
         assert node.variables["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] == "0"
         assert "RAY_ADDRESS" not in node.variables
@@ -250,7 +250,7 @@ def test_the_driver_starts_when_all_nodes_are_there_and_its_end_is_that_of_all(
     count = 3 if headed else 2
     assert f"{count} nodes at 127.0.0.1:6379".encode() in launchers[0].stdout
     assert b"[ray] Ray runtime started." in launchers[1].stdout
-    assert "ray has not started (exit code 1): try 2 of 5" in launchers[-1].stderr
+    assert "ray has not started (exit code 1): try 2 of 10" in launchers[-1].stderr
     assert [launcher.message for launcher in launchers] == [None] * len(launchers)
     assert gang.nodes() == []
     names = ["job-0-0", "job-0-1", "job-head"][:count]

@@ -1,0 +1,87 @@
+"""A Ray cluster over two hosts, by real kubelets and real Ray."""
+
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.e2e.kube import ROOT, Kube, Object, wait_for
+
+TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+POOL = "cloud.google.com/gke-nodepool"
+STAYS = """
+import time, urllib.request
+from tpu_runtime import heartbeat
+
+attempt = os.environ["TPU_OPERATOR_ATTEMPT"]
+for url in ("http://ray-tasks-0-0.ray-tasks:8265/api/version", "http://ray-tasks-0-1.ray-tasks:8266/metrics"):
+    for _ in range(60):
+        try:
+            print(url, urllib.request.urlopen(url).status, flush=True)
+            break
+        except OSError:
+            time.sleep(1)
+nodes = sorted((node["NodeName"], node["Alive"]) for node in ray.nodes())
+heads = ray.cluster_resources()["TPU-v5litepod-8-head"]
+print(f"attempt {attempt}: {heads:.0f} slice, {nodes}", flush=True)
+while attempt == "0":
+    heartbeat()
+    time.sleep(0.1)
+"""
+KILL_RAYLET = """
+import os, pathlib, signal
+names = pathlib.Path("/proc").glob("[0-9]*/comm")
+[raylet] = [name.parent.name for name in names if name.read_text().strip() == "raylet"]
+os.kill(int(raylet), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def slice_of_two(operator: Kube) -> Iterator[None]:
+    """Make a slice of two hosts of two of the nodes: less work than four nodes of Ray are."""
+    nodes = operator.find("nodes", TOPOLOGY)[:2]
+    before = {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes}
+    operator.kubectl("label", "node", *before, f"{TOPOLOGY}=2x4", f"{POOL}=two", "--overwrite")
+    yield
+    for name, labels in before.items():
+        old = [f"{key}={labels[key]}" for key in (TOPOLOGY, POOL)]
+        operator.kubectl("label", "node", name, *old, "--overwrite")
+
+
+def example() -> Object:
+    loaded: Object = yaml.safe_load((ROOT / "examples" / "ray-tasks.yaml").read_text())
+    loaded["spec"]["tpu"] = {"accelerator": "v5e", "topology": "2x4", "chipsPerHost": 4}
+    loaded["spec"]["run"]["command"][-1] += STAYS
+    return loaded
+
+
+def test_a_node_of_ray_that_dies_ends_in_a_new_cluster(kube: Kube, slice_of_two: None) -> None:
+    kube.apply(example())
+    wait_for("the driver runs", lambda: "attempt 0:" in logs(kube), 300)
+    assert kube.wait_phase("ray-tasks", "Running", seconds=60)["ready"] == "2/2"
+    found = logs(kube)
+    assert "8 chips: [(0, 'ray-tasks-0-0'), (1, 'ray-tasks-0-1')]" in found
+    assert ":8265/api/version 200" in found
+    assert ":8266/metrics 200" in found
+    kube.kubectl("exec", "ray-tasks-0-1", "--container=main", "--", "python3", "-c", KILL_RAYLET)
+    status = kube.finish("ray-tasks", 300)
+    assert status["phase"] == "Succeeded", status
+    assert status["restarts"]["byCause"] == {"UserError": 1}
+    failure = status["lastFailure"]
+    assert (failure["host"], failure["signal"]) == (1, 9), failure
+    assert "the Ray node of this host has ended: raylet: killed by SIGKILL" in failure["message"]
+    # One cluster of two nodes, none of which was there before.
+    nodes = "[('ray-tasks-0-0', True), ('ray-tasks-0-1', True)]"
+    assert f"attempt 1: 1 slice, {nodes}\n" in logs(kube)
+
+
+def logs(kube: Kube) -> str:
+    """What the driver has printed; nothing before its container is there."""
+    pods = kube.pods("ray-tasks")
+    started = pods and any("running" in c["state"] or "terminated" in c["state"] for c in _statuses(pods[0]))
+    return kube.logs("ray-tasks-0-0") if started else ""
+
+
+def _statuses(pod: Object) -> list[Object]:
+    found: list[Object] = pod["status"].get("containerStatuses", [])
+    return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tpu_operator.api import TPUJob
+from tpu_operator.api.crd import KINDS, Kind
 from tpu_operator.api.reference import type_of
 from tpu_operator.api.schema import structural
 from tpu_operator.cli.advice import BLOCKED, CAUSES, ENDS, Advice
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Schema = dict[str, Any]
-KIND: Final = "tpujob"
 
 
 class Entry(msgspec.Struct, frozen=True, rename="camel"):
@@ -49,7 +48,7 @@ def words() -> Mapping[str, tuple[str, Advice]]:
 
 
 def explain(what: str) -> Entry:
-    """The entry for a word, or for a field such as spec.tpu or tpujob.spec.run.env.
+    """The entry for a word, or for a field such as spec.tpu (of a TPUJob) or tpuinference.spec.roles.
 
     Raises:
         CommandError: there is no such thing; says what is near.
@@ -62,12 +61,12 @@ def explain(what: str) -> Entry:
 
 
 def _field(what: str) -> Entry:
-    schema: Schema = structural(TPUJob)
     parts = [part.removesuffix("[]") for part in what.split(".") if part]
-    if parts and parts[0].lower() in {KIND, "tpujobs", "tpuj"}:
-        parts = parts[1:]
-    path: list[str] = []
-    for part in parts:
+    named = _kind(parts[0]) if parts else None
+    kind = named or KINDS[0]
+    schema: Schema = structural(kind.model)
+    path = [kind.model.__name__.lower()]
+    for part in parts[1:] if named else parts:
         below = _properties(schema)
         found = {name.lower(): name for name in below}.get(part.lower())
         if found is None:
@@ -75,11 +74,21 @@ def _field(what: str) -> Entry:
         schema = below[found]
         path.append(found)
     return Entry(
-        name=".".join([KIND, *path]),
-        type=type_of(schema) if path else "object",
+        name=".".join(path),
+        type=_type(schema) if len(path) > 1 else "object",
         description=schema.get("description", ""),
         fields=tuple(_row(schema, name, field) for name, field in _properties(schema).items()),
     )
+
+
+def _kind(word: str) -> Kind | None:
+    """The kind that a word names, in any of the spellings that kubectl takes."""
+    spellings = ({kind.model.__name__.lower(), kind.plural, kind.short_name} for kind in KINDS)
+    return next((kind for kind, names in zip(KINDS, spellings, strict=True) if word.lower() in names), None)
+
+
+def _type(schema: Schema) -> str:
+    return type_of(schema).replace("`", "")
 
 
 def _properties(schema: Schema) -> Schema:
@@ -91,12 +100,12 @@ def _properties(schema: Schema) -> Schema:
 def _row(schema: Schema, name: str, field: Schema) -> tuple[str, str, str]:
     required = schema.get("items", schema).get("required", ())
     mark = "*" if name in required else ""
-    return name + mark, type_of(field), field.get("description", "")
+    return name + mark, _type(field), field.get("description", "")
 
 
 def _unknown(what: str, path: list[str], below: Schema) -> CommandError:
     near = difflib.get_close_matches(what.rpartition(".")[2], [*below, *words()], 1)
-    where = ".".join([KIND, *path])
+    where = ".".join(path)
     advice = f"did you mean {near[0]}?" if near else f"fields there: {', '.join(below) or 'none'}"
     return CommandError(
         f"{what}: {where} has no such field, and no reason or cause is called so", Exit.NOT_FOUND, advice

@@ -81,8 +81,17 @@ class TestExplain:
 
     def test_fields_below(self) -> None:
         entry = explain.explain("spec.failurePolicy.rules")
-        assert entry.fields[-1][:2] == ("action*", "`Restart`, `RestartUncounted`, `FailJob`, `Ignore`")
+        assert entry.fields[-1][:2] == ("action*", "Restart, RestartUncounted, FailJob, Ignore")
         assert explain.explain("spec.run.env[].name").type == "string"
+
+    @pytest.mark.parametrize("kind", ["tpuinference", "tpui", "TPUInferences"])
+    def test_fields_of_other_kinds(self, kind: str) -> None:
+        entry = explain.explain(f"{kind}.spec.roles.tpu")
+        assert entry.name == "tpuinference.spec.roles.tpu"
+        assert "accelerator*" in {name for name, _, _ in entry.fields}
+
+    def test_a_kind(self) -> None:
+        assert {"spec*", "status"} <= {name for name, _, _ in explain.explain("tpujob").fields}
 
     def test_what_does_not_exist(self) -> None:
         with pytest.raises(CommandError, match="has no such field") as error:

@@ -41,7 +41,8 @@ def test_all_kinds_of_ids_are_found() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
 def test_programs_of_examples_are_python(path: Path) -> None:
-    command = yaml.safe_load(path.read_text())["spec"]["run"]["command"]
+    # Those of TPUInferences run no program of ours.
+    command = yaml.safe_load(path.read_text())["spec"].get("run", {}).get("command", [])
     if command[:2] == ["python", "-c"]:
         compile(command[2], path.name, "exec")
 

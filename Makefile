@@ -102,5 +102,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: soak-rollout operations help venv lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test images devcluster-up devcluster-down demo
-.PHONY: operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test images devcluster-up devcluster-down demo
+.PHONY: soak-rollout operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test images devcluster-up devcluster-down demo

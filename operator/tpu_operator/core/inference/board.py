@@ -65,7 +65,7 @@ def board(goal: Goal, revisions: Sequence[Revision]) -> Board:
         limits=_limits(goal, asked, newest, extra=len(roles) - len(names)),
         names=(growing.name, *(revision.name for revision in old)),
         newest=newest,
-        old=tuple(_replicas(revision, roles) for revision in old),
+        old=tuple(_replicas(revision, roles)._replace(broken=_worthless(goal, revision)) for revision in old),
         leaving=tuple(sum(row[role].leaving for row in counts if role in row) for role in roles),
     )
 
@@ -91,6 +91,15 @@ def _asked(goal: Goal, growing: Revision) -> tuple[RoleGoal, ...]:
     some = any(role.target for role in goal.roles)
     asked = {role.name: replace(role, target=max(1, role.target) if some else 0) for role in goal.roles}
     return tuple(asked.get(name) or RoleGoal(name, count.kept) for name, count in growing.roles.items())
+
+
+def _worthless(goal: Goal, revision: Revision) -> bool:
+    """Whether replicas of an old revision that are not ready may go at once.
+
+    One that has never been complete and has nothing ready was a mistake, or is not needed any more.
+    """
+    begun = revision.name == goal.current or any(count.ready for count in revision.roles.values())
+    return revision.broken or not begun
 
 
 def _replicas(revision: Revision, roles: Sequence[str]) -> Replicas:

@@ -111,7 +111,7 @@ class Goal:
         newest: name of the revision that the spec has; the one that grows.
         roles: its roles.
         current: name of the last revision that all replicas were of; going back to it knows no partition
-            and no canary. Empty before there was one.
+            and no canary. Empty before there was one. Of others, those with nothing ready give way at once.
         copies: `spec.replicas`, the unit of `partition` and of a canary by copies.
         strategy: `RollingUpdate`, or `Recreate`, which keeps no promise about readiness.
         on_capacity_shortage: `DrainFirst` takes `max_unavailable` as 1 at least, and uses it where a new

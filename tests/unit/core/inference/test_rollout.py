@@ -115,8 +115,16 @@ class TestBudgets:
 
     def test_old_replicas_that_have_stopped_being_ready_are_not_all_given_up(self) -> None:
         # A network that is cut makes all unready at once; compiled engines are worth waiting for.
-        world = World.serving(goal(4, 2), pair("a", (4, 0), (2, 0)), pair("b", (1, 0), (1, 0)))
-        assert not world.step().moves
+        cut = [pair("a", (4, 0), (2, 0)), pair("b", (1, 0), (1, 0))]
+        assert not World.serving(goal(4, 2, current="a"), *cut).step().moves
+
+    def test_what_was_replaced_before_anything_of_it_was_ready_gives_way_at_once(self) -> None:
+        step = World.serving(goal(4, 2), pair("a", (4, 0), (2, 0))).step()
+        assert wanted(step, "a") == (0, 0)
+        assert wanted(step, "b") == (1, 1)
+        three = [pair("a", 4, 2), pair("b", (1, 0), (1, 0))]
+        scaled_up = replace(goal(6, 3, current="a"), newest="c")
+        assert wanted(World.serving(scaled_up, *three).step(), "b") == (0, 0)
 
     def test_old_replicas_that_are_known_to_be_broken_give_way_at_once(self) -> None:
         world = World.serving(goal(4, 2), pair("a", (4, 0), (2, 0), broken=True))

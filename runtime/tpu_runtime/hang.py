@@ -75,8 +75,8 @@ class Heart:
 
     def variables(self, variables: Mapping[str, str]) -> dict[str, str]:
         """What processes need to beat, to be found by their programs, and to leave their stacks."""
-        path = [str(location()), *filter(None, [variables.get("PYTHONPATH")])]
-        ours = {"PYTHONFAULTHANDLER": "1", **variables, "PYTHONPATH": os.pathsep.join(path)}
+        path = dict.fromkeys([str(location()), *variables.get("PYTHONPATH", "").split(os.pathsep)])
+        ours = {"PYTHONFAULTHANDLER": "1", **variables, "PYTHONPATH": os.pathsep.join(filter(None, path))}
         return {**ours, HEARTBEATS: str(self.folder)} if self.folder else ours
 
     def last(self) -> Optional[float]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
+from tpu_runtime import emulate
 from tpu_runtime.errors import EXIT_PEERS, LaunchError
 from tpu_runtime.frameworks import jax
 from tpu_runtime.frameworks.torchtpu import interpreter
@@ -98,8 +99,11 @@ async def find(env: HostEnvironment) -> Cluster:
 def commands(env: HostEnvironment, argv: Sequence[str], cluster: Cluster) -> list[Command]:
     """The processes of this host: its node, and on the head the driver."""
     python = interpreter(argv)
-    variables = {**_variables(env), **env.variables}
-    node = Command(_node(env, python, cluster), variables, service="ray", started=_STARTED, tries=_TRIES)
+    variables = {**_variables(env), **env.variables, **_emulation(env)}
+    ranks = {emulate.WORKER: "1"} if env.hardware.emulated and not env.place.is_head else {}
+    node = Command(
+        _node(env, python, cluster), {**variables, **ranks}, service="ray", started=_STARTED, tries=_TRIES
+    )
     if not env.place.leads:
         return [node]
     assert _WAITS is not None
@@ -155,6 +159,11 @@ def _variables(env: HostEnvironment) -> dict[str, str]:
     if env.place.is_head:
         return _PINNED
     return {**_PINNED, "TORCH_TPU_TIER2_COMPILATION_CACHE": "default", **jax.variables(env, 0)}
+
+
+def _emulation(env: HostEnvironment) -> dict[str, str]:
+    """What TorchTPU on the CPU needs, in the driver as in the tasks."""
+    return emulate.variables(env.variables) if env.hardware.emulated else {}
 
 
 def forget(variables: Mapping[str, str]) -> None:

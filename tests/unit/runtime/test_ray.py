@@ -89,6 +89,16 @@ class TestCommands:
         [node] = commands(host(hosts=4, TPU_OPERATOR_HEAD="job-head.job"))
         assert "--address=10.0.0.1:6379" in node.argv
 
+    def test_in_emulation_tasks_can_be_ranks_and_the_driver_is_none(self) -> None:
+        env = read_environment(variables(launcher="ray", hosts=2, PYTHONPATH="/app"))
+        node, driver = commands(env)
+        assert node.variables["TPU_OPERATOR_EMULATE_WORKER"] == "1"
+        assert "TPU_OPERATOR_EMULATE_WORKER" not in driver.variables
+        assert [each.variables["PYTHONPATH"].split(os.pathsep)[1:] for each in (node, driver)] == [
+            ["/app"]
+        ] * 2
+        assert node.variables["JAX_PLATFORMS"] == "cpu"
+
     def test_values_of_the_user_stand(self) -> None:
         node, driver = commands(host(hosts=1, RAY_ADDRESS="elsewhere:1", RAY_USAGE_STATS_ENABLED="1"))
         assert driver.variables["RAY_ADDRESS"] == "elsewhere:1"

@@ -122,6 +122,7 @@ class StandIn:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._seen: tuple[float, dict[str, Roles]] = (0.0, {})
+        self._looking = asyncio.Lock()
         self.port = 0
 
     def start(self) -> None:
@@ -152,7 +153,8 @@ class StandIn:
             await reply.whole(200, b"", choice.headers())
 
     async def _current(self) -> dict[str, Roles]:
-        if time.monotonic() - self._seen[0] > self.FRESH_SECONDS:
-            pods: Any = await asyncio.to_thread(self._list)
-            self._seen = (time.monotonic(), addresses(pods, self._target))
+        async with self._looking:
+            if time.monotonic() - self._seen[0] > self.FRESH_SECONDS:
+                pods: Any = await asyncio.to_thread(self._list)
+                self._seen = (time.monotonic(), addresses(pods, self._target))
         return self._seen[1]

@@ -418,6 +418,64 @@ def test_a_canary_stays_at_its_step_for_its_time() -> None:
     assert world.counts() == {new: {"prefill": 4, "decode": 4}}
 
 
+def test_recreate_stops_all_old_replicas_before_the_first_new_one() -> None:
+    world = running(rollout={"strategy": "Recreate"})
+    old = world.status.updated_revision
+    world.keep_deleted = True
+    world.patch_spec(engine=image("2")).settle()
+    new = world.status.updated_revision
+    assert set(world.counts()) == {old, new}
+    assert world.of("prefill", new) == []
+    assert all(world.pods[name].deleting for name in world.of("prefill", old))
+    world.vanish().settle()
+    assert len(world.of("prefill", new, host=0)) == 2
+    world.run()
+    assert (world.status.phase, world.status.current_revision) == ("Serving", new)
+
+
+def test_a_partition_keeps_whole_copies_at_the_revision_before() -> None:
+    world = running(roles=ONE_EACH, replicas=3, rollout={"partition": 2})
+    old = world.status.updated_revision
+    world.patch_spec(engine=image("2")).run()
+    new = world.status.updated_revision
+    assert world.counts() == {
+        new: {"prefill": 1, "decode": 1},
+        old: {"prefill": 2, "decode": 2},
+    }
+    assert world.status.rollout.hold is not None
+    assert world.status.rollout.hold.gate == "Partition"
+    world.patch_spec(rollout={"partition": 0}).run()
+    assert world.counts() == {new: {"prefill": 3, "decode": 3}}
+
+
+def test_pc29_without_room_an_old_replica_goes_first_where_that_is_asked_for() -> None:
+    two = [role("prefill", 2), role("decode", 2)]
+    world = running(roles=two, rollout={"onCapacityShortage": "DrainFirst"})
+    old = world.status.updated_revision
+    world.patch_spec(engine=image("2")).settle()
+    for name in [*world.of("prefill", world.status.updated_revision), *world.of("decode")]:
+        if world.pods[name].metadata.labels[names.LABEL_REVISION] != old:
+            world.set_pod(name, node=None, **WAITING)
+    world.settle()
+    assert world.counts()[old] == {"prefill": 1, "decode": 1}
+    assert world.condition("Available") == "True/Serving"
+    world.run()
+    assert world.counts() == {world.status.updated_revision: {"prefill": 2, "decode": 2}}
+
+
+def test_pc08_single_replicas_without_surge_move_only_where_downtime_is_allowed() -> None:
+    world = running(roles=ONE_EACH, rollout=NO_SURGE)
+    old = world.status.updated_revision
+    world.patch_spec(engine=image("2")).run()
+    assert world.counts()[old] == {"prefill": 1, "decode": 1}
+    assert world.status.rollout.hold is not None
+    assert world.status.rollout.hold.gate == "Surge"
+    world.patch_spec(rollout=NO_SURGE | {"allowDowntime": True}).settle()
+    assert world.condition("Available") == "False/NoServableRevision"
+    world.run()
+    assert (world.status.phase, len(world.status.revisions)) == ("Serving", 1)
+
+
 def test_replicas_count_once_they_were_ready_for_long_enough() -> None:
     ready_at = {"type": "Ready", "status": "True", "lastTransitionTime": stamp(NOW)}
     ready = RUNNING | {"conditions": [RUNNING["conditions"][0], ready_at]}

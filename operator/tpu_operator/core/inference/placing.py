@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tpu_operator.core import notices, placement
+from tpu_operator.core.inference.view import LEAD_SECONDS
 from tpu_operator.core.missing import LEFT_TO_SCHEDULER
 
 if TYPE_CHECKING:
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from tpu_operator.core.inference.factory import RoleFactory
     from tpu_operator.core.inference.groups import Group, GroupKey
     from tpu_operator.core.inference.view import InferenceView
-
-LEAD_SECONDS: Final = 300
-"""How long before announced maintenance replicas do not go to a pool any more, where there are others."""
 
 
 def pools(view: InferenceView, groups: Iterable[Group]) -> dict[GroupKey, str]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import GroupState
-from tpu_operator.core import failures, names
+from tpu_operator.core import failures, names, notices
 from tpu_operator.core.inference.factory import RoleFactory, owner_reference
 from tpu_operator.core.inference.groups import Group, GroupKey, key_of
 from tpu_operator.core.inference.revision import Revision, asked_for, remembered, shape_of
@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from tpu_operator.core.inference.images import Images
     from tpu_operator.core.inference.snapshot import ControllerRevision, InferenceSnapshot
     from tpu_operator.core.nodes import Loss
+    from tpu_operator.core.notices import Notice
     from tpu_operator.core.settings import PodSettings
     from tpu_operator.core.snapshot import Pod
 
+LEAD_SECONDS: Final = 300
+"""How long before announced maintenance it counts: replicas avoid such node pools, where there are others."""
 SEEN_ON_NODES: Final = frozenset({GroupState.STARTING, GroupState.READY, GroupState.NOT_READY})
 """States of replicas that have had all their pods on nodes in their present attempt."""
 
@@ -211,10 +214,21 @@ def _groups(
             pods=pods,
             started=record is not None and record.state in SEEN_ON_NODES,
             faults=_faults(snapshot, pods.values(), losses, attempt, now),
+            notices=_notices(snapshot, pods.values(), now),
             last=record.last_failure if record else None,
         )
         found.append(Group(key, gang, record))
     return found
+
+
+def _notices(snapshot: InferenceSnapshot, pods: Iterable[Pod], now: datetime) -> Mapping[str, Notice]:
+    """By pod, the maintenance that is announced for its node, which what becomes of it is put down to."""
+    ahead = notices.horizon(LEAD_SECONDS)
+    return {
+        pod.name: notice
+        for pod in pods
+        if (node := snapshot.nodes.of(pod)) and (notice := notices.notice_of(node, now, ahead))
+    }
 
 
 def _hosts(key: GroupKey, revisions: Mapping[str, Revision], pods: Iterable[Pod]) -> int:

@@ -535,6 +535,25 @@ def test_pods_on_lost_nodes_go_at_once_and_their_replica_starts_elsewhere() -> N
     assert {world.pods[name].spec.node_selector.pool for name in world.of("decode")} == {"c"}
 
 
+def test_what_maintenance_does_to_a_replica_is_put_down_to_it() -> None:
+    world = InferenceWorld(inference(roles=ONE_EACH))
+    world.nodes = {**node_pool("a"), **node_pool("b")}
+    world.settle()
+    for name, pod in world.pods.items():
+        host = pod.metadata.labels[names.LABEL_HOST]
+        world.set_pod(name, node=f"{pod.spec.node_selector.pool}-{host}", **RUNNING)
+    world.settle()
+    pods = world.of("decode")
+    pool = world.pods[pods[0]].spec.node_selector.pool
+    world.nodes |= node_pool(pool, labels={"cloud.google.com/active-node-maintenance": "ONGOING"})
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    ended = terminated(143) | {"conditions": [target | {"lastTransitionTime": stamp(NOW)}]}
+    world.set_pod(pods[1], node=f"{pool}-1", **ended)
+    world.settle()
+    assert world.status.last_failure is not None
+    assert world.status.last_failure.cause == "Maintenance"
+
+
 # Scaling.
 
 

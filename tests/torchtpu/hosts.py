@@ -20,6 +20,7 @@ PYTHON = ROOT / ".venv-torchtpu" / "bin" / "python"
 SCRIPTS = Path(__file__).parent / "scripts"
 SECONDS = 900
 """A start takes ten seconds of CPU time, and machines may be busy."""
+ROUNDING = 1e-4
 STEP = re.compile(r"^step (\d+) loss (\S+)$", re.MULTILINE)
 
 
@@ -38,6 +39,18 @@ def free_port() -> int:
 def losses(output: bytes) -> dict[int, str]:
     """The loss after each step, as it was printed."""
     return {int(step): loss for step, loss in STEP.findall(output.decode())}
+
+
+def resumed_alike(found: dict[int, str], whole: dict[int, str], saved: int) -> None:
+    """Assert that losses after a checkpoint are those of a run without a break.
+
+    The first one is the very same, as it comes of what was saved alone. Then DDP sums gradients in other
+    buckets than a run that has been through its first step, which rounds in other ways.
+    """
+    assert found.keys() == {step for step in whole if step > saved}
+    assert found[saved + 1] == whole[saved + 1]
+    for step, loss in found.items():
+        assert abs(float(loss) - float(whole[step])) < ROUNDING, (step, found, whole)
 
 
 class Job:

@@ -89,7 +89,8 @@ class Follower:
         found = self._jobs.get(self._key)
         if found is None:
             return None
-        job = read_job({**msgspec.to_builtins(found), "kind": "TPUJob"})
+        # By way of the wire: what the informer keeps of an object is its own matter.
+        job = read_job(msgspec.json.decode(msgspec.json.encode(found)))
         pods = [pod for pod in self._pods.values() if pod.metadata.owner_uid == job.metadata.uid]
         return Seen(job, pods)
 

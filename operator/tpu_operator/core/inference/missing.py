@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tpu_operator.core.inference import placing, repair
 from tpu_operator.core.inference.groups import Group
+from tpu_operator.core.missing import AT_ONCE
 from tpu_operator.core.quota import demand
 from tpu_operator.core.slicegroup import Gang, workers
 
@@ -47,12 +48,14 @@ class Missing:
 
 
 def missing_pods(draft: Draft) -> Missing:
-    """The pods that replicas lack, those just decided on included."""
+    """The pods that replicas lack, those just decided on included; of many, those that come first."""
     view = draft.view
     found = Missing()
     groups = [group for group in _candidates(draft) if _may_start(draft, group)]
     pools = placing.pools(view, groups)
     for group in groups:
+        if len(found.pods) >= AT_ONCE:
+            break  # a later decision makes the others
         _add(view, group, pools.get(group.key, ""), found)
     return found
 

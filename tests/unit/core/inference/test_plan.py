@@ -12,6 +12,7 @@ from tests.builders import NOW, RUNNING, STARTING, node_pool, report, stamp, ter
 from tests.inference import InferenceWorld, image, inference, role
 from tpu_operator.api import GroupState
 from tpu_operator.core import names
+from tpu_operator.core.inference import missing
 from tpu_operator.core.quota import Quotas
 from tpu_operator.core.snapshot import Quota
 
@@ -49,6 +50,16 @@ def fail(world: InferenceWorld, pod: str, at: datetime = NOW, **more: Any) -> No
 def test_what_pods_need_is_made_before_them() -> None:
     plan = InferenceWorld().step()
     assert kinds(plan) == ["ControllerRevision", "Service", *["Pod"] * 12]
+
+
+def test_of_many_replicas_some_are_made_by_one_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(missing, "AT_ONCE", 5)
+    world = InferenceWorld()
+    made = [kinds(world.step()).count("Pod") for _ in range(4)]
+    assert made[-1] == 0
+    assert sum(made) == 12
+    assert len([count for count in made if count]) > 1
+    assert world.run().status.phase == "Serving"
 
 
 def test_it_starts_and_serves() -> None:

@@ -227,6 +227,15 @@ async def pages(c: Client) -> Facts:
     ]
 
 
+async def one_of_a_list(c: Client) -> Facts:
+    made = {name: await c.create(SERVICES, name, spec={"clusterIP": "None"}) for name in ("a", "ab")}
+    found: Facts = []
+    for name in ("a", "ab", "b"):
+        page = _object(await c.api.get(c.path(SERVICES), fieldSelector=f"metadata.name={name}"))
+        found.append([version(item) == version(made[name]) for item in page["items"]])
+    return found
+
+
 async def a_watch(c: Client) -> Facts:
     empty = _object(await c.api.get(c.path(SERVICES)))
     spec = {"clusterIP": "None"}
@@ -319,6 +328,7 @@ SCENARIOS = [
     finalizers,
     the_service,
     pages,
+    one_of_a_list,
     a_watch,
     leases,
     series_of_events,

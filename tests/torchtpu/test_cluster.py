@@ -77,7 +77,7 @@ def volume(kube: Kube, tmp_path: Path) -> Any:
 def test_the_example_survives_a_killed_rank_with_the_losses_of_one_run(
     kube: Kube, volume: Path, trained: Trained
 ) -> None:
-    steps = 200
+    steps = 40
     kube.apply(example(steps))
 
     def saved() -> list[int]:

@@ -19,8 +19,9 @@ This module is all that the launcher imports. It does without torch, as do `fork
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tpu_runtime.bundle import location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,8 +34,6 @@ NOTICE = (
     "EMULATION: no TPU is used. Numbers come from XLA:CPU and gloo, not from the TPU compiler and ICI; "
     "speed, memory and numerics are NOT those of a TPU."
 )
-ROOT = os.path.abspath(Path(__file__).parents[2])  # noqa: PTH100 - resolve() would follow links
-"""What has to be on PYTHONPATH: the directory of tpu_runtime, or the archive that it is in."""
 _DEFAULTS = {
     "OMP_NUM_THREADS": "1",
     # XLA and libtpu say at length what they do not find here.
@@ -51,6 +50,6 @@ def variables(given: Mapping[str, str]) -> dict[str, str]:
     Args:
         given: that environment; PYTHONPATH is added to.
     """
-    paths = [ROOT, *filter(None, given.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = [str(location()), *filter(None, given.get("PYTHONPATH", "").split(os.pathsep))]
     added = {name: value for name, value in _DEFAULTS.items() if name not in given}
     return {**added, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

@@ -41,8 +41,8 @@ def test_torch_finds_the_entry_point_in_the_sources_and_in_the_archive(tmp_path:
     load = "from importlib.metadata import entry_points as e; [p.load()() for p in e(group='torch.backends')]"
     done = python("-c", load, PYTHONPATH=str(archive))
     assert (done.returncode, done.stderr) == (0, "")
-    where = python("-c", "from tpu_runtime import emulate; print(emulate.ROOT)", PYTHONPATH=str(archive))
-    assert where.stdout == f"{archive}\n"
+    where = "from tpu_runtime import emulate; print(emulate.variables({})['PYTHONPATH'])"
+    assert python("-c", where, PYTHONPATH=str(archive)).stdout == f"{archive}\n"
 
 
 def test_it_is_off_unless_asked_for(

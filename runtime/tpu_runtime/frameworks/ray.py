@@ -44,9 +44,9 @@ _PINNED = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # When a node is told to stop, there is nobody left whose work it could wait for.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-    # A node without its dashboard ends by itself. The others wait for the head, for as long.
+    # A node whose dashboard, or server for Ray clients, is not there in time ends by itself.
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "300",
-    "RAY_NUM_REDIS_GET_RETRIES": "150",
+    "RAY_START_HOOK": "tpu_runtime.frameworks.rayhook.no_client_server",
 }
 _STORE_SHARE = "RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION"
 _LEAST_STORE = 80 * 1024**2

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -152,6 +154,14 @@ ray.exceptions.RayTaskError(ValueError): ray::step() (pid=3431, ip=10.0.0.5)
   File "train.py", line 5, in step
     raise ValueError("the loss is not a number")
 ValueError: the loss is not a number"""
+
+
+def test_the_hook_of_nodes_is_where_ray_is_told_to_look_for_it() -> None:
+    [node] = commands(host(hosts=2, host=1))
+    module, _, name = node.variables["RAY_START_HOOK"].rpartition(".")
+    params = SimpleNamespace(ray_client_server_port=10001)
+    getattr(importlib.import_module(module), name)(params, head=True)
+    assert params.ray_client_server_port is None
 
 
 class TestRootCause:

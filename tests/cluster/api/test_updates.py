@@ -158,10 +158,13 @@ def test_kubectl_shows_the_columns_and_selects_by_phase(jobs: Jobs) -> None:
         "NAME PHASE READY ACCELERATOR TOPOLOGY SLICES RESTARTS AGE",
         "shown Starting 11/12 v5e 4x4 3 2 AGE",
     ]
-    assert rows(jobs, "tpu", "--field-selector=status.phase=Starting", "--output=wide") == [
+    assert rows(jobs, "tpuj", "--field-selector=status.phase=Starting", "--output=wide") == [
         "NAME PHASE READY ACCELERATOR TOPOLOGY SLICES RESTARTS AGE REASON MESSAGE",
         "shown Starting 11/12 v5e 4x4 3 2 AGE Unschedulable no node for host 1",
     ]
+    assert "tpujob.tpu-operator.dev/shown" in jobs.kubectl(
+        "get", "tpu", "--output=name", f"--namespace={jobs.namespace}"
+    )
 
 
 def rows(jobs: Jobs, *arguments: str) -> list[str]:

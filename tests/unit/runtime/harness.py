@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
 from tpu_runtime import environment
+from tpu_runtime.processes import descendants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -161,8 +163,13 @@ class Launcher:
         self.process.send_signal(signum)
 
     def kill(self) -> None:
+        """End it with all that descends from it, as its container would end."""
+        rest = descendants(self.process.pid) if self.process.poll() is None else []
         self.process.kill()
         self.process.wait()
+        for pid in rest:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def get(port: int, path: str) -> tuple[int, str]:

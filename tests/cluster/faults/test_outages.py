@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -12,17 +13,19 @@ from tests.cluster.faults.lab import wait
 from tests.cluster.faults.proxy import Rule
 from tests.cluster.faults.scenarios import SCENARIOS, Case, case
 from tests.cluster.faults.together import together
+from tpu_operator.core import names
 from tpu_operator.engine.informer import SILENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from tests.cluster.faults.lab import Replica
-    from tests.cluster.faults.proxy import Call, Proxy
+    from tests.cluster.faults.proxy import Call
     from tests.cluster.faults.scenarios import Oracle
 
-REQUESTS_PER_SECOND: Final = 12
-"""What a replica with four watches and a lease may send to a server that is not well."""
+AT_ONCE: Final = 3
+A_SECOND: Final = 1.75
+"""Requests that may be sent for each informer to a server that is not well: at once, and from then on."""
 
 
 async def fail_host_and_settle(oracle: Oracle, job: Case) -> None:
@@ -31,8 +34,17 @@ async def fail_host_and_settle(oracle: Oracle, job: Case) -> None:
     await job.settles(await oracle.end("restart"))
 
 
+def of_jobs(call: Call, resource: str) -> bool:
+    """Whether a request reads objects of that kind that belong to TPUJobs."""
+    return call.resource == resource and _selector(call) == names.LABEL_JOB
+
+
+def _selector(call: Call) -> str:
+    return parse_qs(urlsplit(call.path).query).get("labelSelector", [""])[0]
+
+
 def lists(replica: Replica, resource: str) -> list[Call]:
-    return [call for call in replica.proxy.calls if (call.verb, call.resource) == ("list", resource)]
+    return [call for call in replica.proxy.calls if call.verb == "list" and of_jobs(call, resource)]
 
 
 def watched_after(replica: Replica, call: Call) -> bool:
@@ -52,15 +64,16 @@ def until(what: Callable[[], object]) -> Callable[[], Coroutine[Any, Any, bool]]
 class Pace:
     """How many requests come in a time."""
 
-    def __init__(self, seen: Proxy) -> None:
-        self._proxy, self._calls, self._since = seen, len(seen.calls), asyncio.get_running_loop().time()
+    def __init__(self, replica: Replica) -> None:
+        self._proxy, self._informers = replica.proxy, len(replica.runner.informers)
+        self._calls, self._since = len(replica.proxy.calls), asyncio.get_running_loop().time()
 
     def check(self) -> None:
         """Fail if it was more than a server that is not well should get."""
         calls = self._proxy.calls[self._calls :]
         seconds = asyncio.get_running_loop().time() - self._since
         text = "\n".join(f"  {call.at - self._since:.2f} {call}" for call in calls)
-        allowed = 20 + REQUESTS_PER_SECOND * seconds
+        allowed = self._informers * (AT_ONCE + A_SECOND * seconds)
         assert len(calls) <= allowed, f"{len(calls)} requests in {seconds:.1f} s:\n{text}"
 
 
@@ -70,14 +83,14 @@ async def test_nothing_works_for_a_while(oracle: Oracle, fault: str) -> None:
     async with case(oracle.lab) as job:
         replica = await job.replica()
         await SCENARIOS["restart"].prepare(job)
-        pace = Pace(replica.proxy)
+        pace = Pace(replica)
         outage = Rule(actions.OUTAGES[fault])
         replica.proxy.rules = [outage]
         replica.proxy.break_watches()
         await job.end_pod(1, exit_code=3)
 
         def tries() -> int:
-            return sum(call.resource == "pods" for call in outage.hits)
+            return sum(of_jobs(call, "pods") for call in outage.hits)
 
         await wait(until(lambda: tries() >= 5), "five tries to read the pods")
         pace.check()
@@ -134,14 +147,14 @@ async def test_no_watch_stands(oracle: Oracle, fault: str) -> None:
     async with case(oracle.lab) as job:
         replica = await job.replica()
         await SCENARIOS["restart"].prepare(job)
-        pace = Pace(replica.proxy)
+        pace = Pace(replica)
         broken = Rule(actions.BROKEN_WATCHES[fault], verb="watch")
         replica.proxy.rules = [broken]
         replica.proxy.break_watches()
         await job.end_pod(1, exit_code=3)
 
         def tries() -> list[float]:
-            return [call.at for call in broken.hits if call.resource == "services"]
+            return [call.at for call in broken.hits if of_jobs(call, "services")]
 
         await wait(until(lambda: len(tries()) >= 6), "six tries to watch")
         assert tries()[5] - tries()[4] > 2, "the pauses do not grow"
@@ -157,7 +170,7 @@ async def test_retry_after_is_honoured(oracle: Oracle, verb: str) -> None:
     async with case(oracle.lab) as job:
         replica = await job.replica()
         await SCENARIOS["restart"].prepare(job)
-        full = Rule(actions.answer(429, retry_after=3), verb=verb, resource="pods", times=1)
+        full = Rule(actions.answer(429, retry_after=3), verb=verb, resource="pods", times=1, where=_of_job)
         replica.proxy.rules = [full]
         if verb != "create":
             await replica.proxy.expire()
@@ -170,10 +183,14 @@ async def test_retry_after_is_honoured(oracle: Oracle, verb: str) -> None:
         assert again.at - refused.at >= 3
 
 
+def _of_job(call: Call) -> bool:
+    return call.is_write or of_jobs(call, call.resource)
+
+
 def _alike(call: Call, refused: Call) -> bool:
     """Whether a request asks the server for more of the same: of that job, or of that watch."""
     same = call.is_write and call.resource != "events" if refused.is_write else not call.is_write
-    return same and (refused.is_write or call.resource == refused.resource)
+    return same and (refused.is_write or of_jobs(call, refused.resource))
 
 
 @together
@@ -181,12 +198,11 @@ async def test_retry_after_of_an_error_event_is_honoured(oracle: Oracle) -> None
     async with case(oracle.lab) as job:
         replica = await job.replica()
         await SCENARIOS["restart"].prepare(job)
-        pods = [watch for watch in replica.proxy.watches if watch.call.resource == "pods"][-1]
+        pods = [watch for watch in replica.proxy.watches if of_jobs(watch.call, "pods")][-1]
         before, now = len(replica.proxy.calls), asyncio.get_running_loop().time()
         await pods.fail(429, retry_after=3)
         await fail_host_and_settle(oracle, job)
-        reads = [call for call in replica.proxy.calls[before:] if call.resource == "pods"]
-        again = next(call for call in reads if not call.is_write)
+        again = next(call for call in replica.proxy.calls[before:] if of_jobs(call, "pods"))
         assert again.at - now >= 3
 
 

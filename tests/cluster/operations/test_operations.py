@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.cluster.operations.fields import Field
     from tests.cluster.operations.site import Site
 
-SIDE_BY_SIDE: Final = 24
+SIDE_BY_SIDE: Final = 12
 """Jobs that go through their sequences at a time."""
 LENGTH: Final = 5
 """Changes in a sequence, apart from those that must be refused."""

@@ -67,7 +67,7 @@ def demand(pods: Iterable[Manifest]) -> Counter[str]:
     found: Counter[str] = Counter()
     for pod in pods:
         found.update(PODS)
-        found[CHIPS] += sum(_chips(container) for container in pod["spec"]["containers"])
+        found[CHIPS] += sum(_chips(container) for container in pod["spec"].get("containers") or ())
     return found
 
 

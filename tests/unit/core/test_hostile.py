@@ -169,3 +169,9 @@ class TestNodes:
         the_world.settle()
         assert the_world.job.status.restarts.total == 0
         assert the_world.job.status.phase == "Running"
+
+
+@pytest.mark.parametrize("head", [{"metadata": {"labels": {"a": "b"}}}, {"spec": {}}])
+def test_a_head_without_containers_is_for_the_server_to_refuse(head: dict[str, Any]) -> None:
+    created = World(job(head=head)).plan().creates
+    assert [pod["metadata"]["name"] for pod in created if pod["kind"] == "Pod"][-1] == "train-head"

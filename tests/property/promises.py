@@ -211,7 +211,7 @@ class Checked(World):
 
     def _check_scope(self, old: TPUJobStatus, new: TPUJobStatus, view: JobView, found: Failure) -> None:
         """A failure restarts its slice or all of them, as the policy has it; that of a head slice 0."""
-        alone = self.job.spec.failure_policy.restart_scope == "Slice"
+        alone = self.job.spec.failure_policy.restart_scope == "Slice" and self.job.spec.run.launcher != "ray"
         expected = {found.slice or 0} if alone else {*range(self.job.spec.tpu.slices)}
         # Without a status, each gang's number is read off its pods.
         before = {index: gang.number for gang in view.gangs for index in gang.slices}

@@ -431,6 +431,12 @@ class TPUJobSpec(Model):
         ),
     )
 
+    @property
+    def slices_alone(self) -> bool:
+        """Whether each slice restarts alone; a Ray cluster, which is made of all of them, is never mixed."""
+        scope = self.failure_policy.restart_scope
+        return scope is RestartScope.SLICE and self.run.launcher is not Launcher.RAY
+
 
 class Failure(Model):
     """One failure of a host: the earliest of its gang, which caused the others."""

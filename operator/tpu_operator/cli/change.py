@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tpu_operator.api import Cause, Failure, Phase, RestartScope, RuleAction
+from tpu_operator.api import Cause, Failure, Phase, RuleAction
 from tpu_operator.cli.command import Call, Command, CommandError, Exit, Parser, add_job, add_place, number
 from tpu_operator.cli.server import connect
 from tpu_operator.cli.tree import condition
@@ -34,10 +34,9 @@ def victims(job: TPUJob, pods: Iterable[Pod], slices: Sequence[int] = ()) -> lis
         CommandError: the job cannot restart.
     """
     _may_restart(job)
-    scope = job.spec.failure_policy.restart_scope
-    if slices and scope is not RestartScope.SLICE:
+    if slices and not job.spec.slices_alone:
         raise CommandError(
-            "slices do not restart alone: spec.failurePolicy.restartScope is Job",
+            "slices do not restart alone: spec.failurePolicy.restartScope is Job, or the launcher is ray",
             Exit.USAGE,
             "leave --slice out to restart all of them",
         )
@@ -47,7 +46,7 @@ def victims(job: TPUJob, pods: Iterable[Pod], slices: Sequence[int] = ()) -> lis
         if index is None or index >= job.spec.tpu.slices or pod.deleting or pod.succeeded:
             continue
         if not slices or index in slices:
-            found.setdefault(index if scope is RestartScope.SLICE else 0, pod)
+            found.setdefault(index if job.spec.slices_alone else 0, pod)
     if not found:
         advice = f"`kubectl tpu why {job.metadata.name}` says how it stands"
         raise CommandError("there are no pods that could be restarted", Exit.BAD, advice)
@@ -100,7 +99,7 @@ async def run_restart(call: Call) -> int:
     name = job.metadata.name
     charged = restart.counts(DELETED, job.spec.failure_policy)
     cost = "a rule charges that to maxRestarts" if charged else "nothing is charged to maxRestarts"
-    what = "slice" if job.spec.failure_policy.restart_scope is RestartScope.SLICE else "job"
+    what = "slice" if job.spec.slices_alone else "job"
     count = counted(len(gone), what, f"{what}s")
     call.terminal.lines([f"tpujob/{name} restarts: {count}, by deleting {', '.join(gone)}; {cost}"])
     return Exit.DONE

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tpu_operator import catalog
-from tpu_operator.api import ConditionType, Launcher, RestartScope, RestartStrategy, RuleAction, SliceState
+from tpu_operator.api import ConditionType, Launcher, RestartStrategy, RuleAction, SliceState
 from tpu_operator.core import failures, inplace, names, notices, restart
 from tpu_operator.core.environment import GangSpec
 from tpu_operator.core.slicegroup import Gang, Member, workers
@@ -189,7 +189,7 @@ def gang_spec(job: TPUJob) -> GangSpec:
         launcher=run.launcher,
         processes_per_host=run.processes_per_host or (shape.devices_per_host if each_device else 1),
         gate_seconds=GATE_SECONDS,
-        alone=tpu.slices > 1 and not ray and job.spec.failure_policy.restart_scope == RestartScope.SLICE,
+        alone=tpu.slices > 1 and job.spec.slices_alone,
         in_place=job.spec.failure_policy.restart_strategy == RestartStrategy.IN_PLACE,
         headed=ray and bool(job.spec.head),
     )

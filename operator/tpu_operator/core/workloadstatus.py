@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tpu_operator.api import RestartScope
 from tpu_operator.core import kueue
 from tpu_operator.core.pending import QUOTE
 from tpu_operator.core.plan import Patch
@@ -73,7 +72,7 @@ def reclaimed(found: Workload) -> int:
 
 def reclaimable(view: JobView) -> int:
     """Hosts that will not be needed again: of slices that are done, unless they restart with the others."""
-    if view.job.spec.failure_policy.restart_scope != RestartScope.SLICE:
+    if not view.job.spec.slices_alone:
         return 0
     done = (gang for gang in view.gangs if gang.succeeded)
     return sum(member.slice_index is not None for gang in done for member in gang.members)

@@ -11,6 +11,7 @@ NAME ?= dev
 TORCHTPU := .venv-torchtpu
 SEEDS ?= 0-19999
 SOAK_SECONDS ?= 600
+LONG := tests/cluster/operations tests/e2e/serving tests/e2e/test_ray.py
 ROLLOUT_SPACE ?= all
 
 help: ## Show the targets
@@ -84,8 +85,11 @@ soak-simulation: venv ## 20,000 lives of a simulated cluster (SEEDS=0-19999), ho
 soak-rollout: venv ## Every state of larger rollouts (ROLLOUT_SPACE=all, or 2/8 for a part), hours
 	@ROLLOUT_SPACE=$(ROLLOUT_SPACE) $(BIN)/pytest -q tests/unit/core/inference/test_rollout_space.py
 
-test: venv binaries images ## Everything but TorchTPU, the soak and the benchmarks
-	@$(BIN)/pytest tests --ignore tests/torchtpu
+test: venv binaries images ## Everything but TorchTPU, the soak, the benchmarks and test-long
+	@$(BIN)/pytest tests --ignore tests/torchtpu $(addprefix --ignore ,$(LONG))
+
+test-long: venv binaries images ## What takes minutes more: every field changed, serving behind Envoy, a real Ray cluster
+	@$(BIN)/pytest $(LONG)
 
 test-torchtpu: venv torchtpu binaries images ## The real TorchTPU, emulated: collectives, training, a killed rank
 	@$(BIN)/pytest tests/torchtpu
@@ -102,4 +106,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: soak-rollout operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test images devcluster-up devcluster-down demo
+.PHONY: soak-rollout operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo

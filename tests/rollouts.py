@@ -139,31 +139,31 @@ class World:
         """Let everything go well until nothing is left to do."""
         steps = []
         for _ in range(limit):
-            step = self.step()
+            step, changed = self._advance()
             steps.append(step)
-            before = dict(self.revisions)
-            self.do(step.moves)
-            if not step.moves:
-                self.all_gone()
-                self.all_ready()
-                if self.revisions == before:
-                    return steps
+            if not changed:
+                return steps
         raise AssertionError(f"no end after {limit} steps: {self.goal} {self.revisions}")
 
     def states(self, *names: str) -> list[tuple[int, ...]]:
         """Replicas of prefill and decode by revision, from the start to the end, each state once."""
         seen = [self._counts(names)]
         while True:
-            step = self.step()
-            before = dict(self.revisions)
-            self.do(step.moves)
-            if not step.moves:
-                self.all_gone()
-                self.all_ready()
-                if self.revisions == before:
-                    return seen
+            _, changed = self._advance()
+            if not changed:
+                return seen
             if self._counts(names) != seen[-1]:
                 seen.append(self._counts(names))
+
+    def _advance(self) -> tuple[Step, bool]:
+        """One step, or where there is none all that goes well; and whether anything has changed."""
+        step = self.step()
+        before = dict(self.revisions)
+        self.do(step.moves)
+        if not step.moves:
+            self.all_gone()
+            self.all_ready()
+        return step, bool(step.moves) or self.revisions != before
 
     def _counts(self, names: Sequence[str]) -> tuple[int, ...]:
         none: dict[str, Count] = {}

@@ -5,17 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 from tests.kube import LEASE, NAMESPACE, POD, TPUJOB, Kube, wait_for
+from tests.loopback import fetch, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,13 +23,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SYSTEM = "tpu-operator"
 _numbers = itertools.count()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Child(Protocol):
@@ -58,7 +49,7 @@ class Operator:
 
     def __init__(self, kubeconfig: Path, log: Path, *arguments: str) -> None:
         self.identity = f"replica-{next(_numbers)}"
-        self.metrics_port, self.health_port = _free_port(), _free_port()
+        self.metrics_port, self.health_port = free_port(), free_port()
         self.log = log
         self.arguments = [
             "--runtime-image=example/runtime:1",
@@ -95,14 +86,7 @@ class Operator:
 
     def http(self, port: int, path: str) -> tuple[int, str]:
         """Status and body of a GET; status 0 if nobody answers."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
+        return fetch(f"http://127.0.0.1:{port}{path}")
 
     @property
     def pid(self) -> int:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tests.kube import wait_for
+from tests.loopback import fetch, free_port
 
 if TYPE_CHECKING:
     import signal
@@ -23,14 +21,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 MODEL = "test/model"
 DECODER = {"kv_connector": "TPUConnector", "kv_role": "kv_consumer", "kv_load_failure_policy": "recompute"}
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass
@@ -65,14 +55,7 @@ class Process:
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of a GET; status 0 if nobody answers."""
-        try:
-            with urllib.request.urlopen(f"http://{self.address}{path}", timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
+        return fetch(f"http://{self.address}{path}")
 
     def wait_ready(self) -> Self:
         """Wait until it has loaded its model, or the engine beside it has."""

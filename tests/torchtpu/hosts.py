@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
+from tests.loopback import free_port
 from tests.unit.runtime.harness import Launcher, variables
 
 if TYPE_CHECKING:
@@ -28,12 +28,6 @@ def example() -> str:
     """The program of examples/torchtpu-train.yaml."""
     job = yaml.safe_load((ROOT / "examples/torchtpu-train.yaml").read_text())
     return str(job["spec"]["run"]["command"][2])
-
-
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("localhost", 0))
-        return int(server.getsockname()[1])
 
 
 def losses(output: bytes) -> dict[int, str]:

@@ -76,3 +76,13 @@ def strings(values: Iterable[str]) -> str:
 def validations(*rules: Rule) -> dict[str, Any]:
     """Attach rules to a field or model: use as `json_schema_extra`."""
     return {"x-kubernetes-validations": list(rules)}
+
+
+def names_service() -> Rule:
+    """The object's name is that of a Service as well, and so has to have that form."""
+    return rule(
+        "!format.dns1035Label().validate(self.metadata.name).hasValue()",
+        "names a Service too: write at most 63 lower-case letters, digits or '-', "
+        "starting with a letter and ending with a letter or digit",
+        path=".metadata.name",
+    )

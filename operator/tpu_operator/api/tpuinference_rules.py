@@ -1,7 +1,7 @@
 """CEL rules of a TPUInference that look at more than one of its fields."""
 
 from tpu_operator.api import tpu_rules
-from tpu_operator.api.extensions import Rule, rule
+from tpu_operator.api.extensions import Rule, names_service, rule
 from tpu_operator.catalog import MAX_HOSTS
 
 MAX_POD_NAME = 63
@@ -24,7 +24,7 @@ _WAYS_OUT = (
 
 def inference_rules() -> list[Rule]:
     """Return the rules whose `self` is the whole object."""
-    return [_name_form(), _name_fits_pods()]
+    return [names_service(), _name_fits_pods()]
 
 
 def spec_rules() -> list[Rule]:
@@ -151,15 +151,6 @@ def _hosts_few_enough() -> Rule:
         f"%d times %s is %d hosts: a role may have {MAX_HOSTS} at most",
         values=[replicas, "self.tpu.topology", f"{hosts} * {replicas}"],
         path=".replicas",
-    )
-
-
-def _name_form() -> Rule:
-    return rule(
-        "!format.dns1035Label().validate(self.metadata.name).hasValue()",
-        "names a Service too: write at most 63 lower-case letters, digits or '-', "
-        "starting with a letter and ending with a letter or digit",
-        path=".metadata.name",
     )
 
 

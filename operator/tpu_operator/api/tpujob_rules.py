@@ -1,7 +1,7 @@
 """CEL rules of a TPUJob that look at more than one of its fields."""
 
 from tpu_operator.api import tpu_rules
-from tpu_operator.api.extensions import Rule, rule
+from tpu_operator.api.extensions import Rule, names_service, rule
 
 MAX_POD_NAME = 63
 """A pod's name is also its host name and a label of its DNS name."""
@@ -15,7 +15,7 @@ def spec_rules() -> list[Rule]:
 def job_rules() -> list[Rule]:
     """Return the rules whose `self` is the whole object."""
     return [
-        _name_form(),
+        names_service(),
         _name_fits_pods(),
         _name_fits_head(),
         _fixed_once_started("tpu"),
@@ -54,15 +54,6 @@ def _managed_by_is_fixed() -> Rule:
         "cannot change: create a new job",
         path=".managedBy",
         reason="FieldValueForbidden",
-    )
-
-
-def _name_form() -> Rule:
-    return rule(
-        "!format.dns1035Label().validate(self.metadata.name).hasValue()",
-        "names a Service too: write at most 63 lower-case letters, digits or '-', "
-        "starting with a letter and ending with a letter or digit",
-        path=".metadata.name",
     )
 
 

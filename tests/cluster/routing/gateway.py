@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.cluster.routing.replicas import COMMAND, Replica
 from tests.engines.completions import Outcome, complete
-from tests.engines.processes import MODEL, free_port
+from tests.engines.processes import MODEL
 from tests.gateway.envoy import Envoy, Ports
 from tests.gateway.picker import Picker
 from tests.gateway.standin import StandIn
 from tests.kube import POD, wait_for
+from tests.loopback import free_port
 from tests.roles import IMAGES, UID, inference, role
 from tpu_operator.core.inference.picking import selector
 from tpu_operator.core.inference.routing import desired

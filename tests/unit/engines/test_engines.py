@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.engines import wire
-from tests.engines.processes import DECODER, MODEL, Process, engine, free_port, running, sidecar
+from tests.engines.processes import DECODER, MODEL, Process, engine, running, sidecar
 from tests.kube import wait_for
+from tests.loopback import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -29,11 +29,20 @@ class OptionalInformer(Informer[T]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.served = False
+        self._resting = False
         self._on_served: list[Callable[[], None]] = []
 
     def listen_served(self, listener: Callable[[], None]) -> None:
         """Call `listener` when the cluster begins to serve the resource, or ceases to."""
         self._on_served.append(listener)
+
+    def age(self) -> float:
+        """Seconds since the server last said anything; none while it need not be asked for what it lacks."""
+        return 0.0 if self._resting else super().age()
+
+    def stalled(self) -> float:
+        """As of all informers; what is not served has no watch that could be silent."""
+        return 0.0 if self._resting else super().stalled()
 
     async def _read(self) -> bool:
         try:
@@ -49,8 +58,16 @@ class OptionalInformer(Informer[T]):
             return True
         self._set_served(False)
         self._be_fresh()
-        await asyncio.sleep(ASK_AGAIN * random.uniform(1.0, 1.5))  # noqa: S311
+        await self._rest()
         return False
+
+    async def _rest(self) -> None:
+        self._resting = True
+        try:
+            await asyncio.sleep(ASK_AGAIN * random.uniform(1.0, 1.5))  # noqa: S311
+        finally:
+            self._resting = False
+            self._hear()
 
     def _set_served(self, served: bool) -> None:
         if served != self.served:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FAKE_NODES = 16
+CLUSTERS = [Path(__file__).parent / suite for suite in ("cluster", "e2e", "torchtpu")]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep what needs a cluster together: of workers that share the tests, one has all of it."""
+    for item in items:
+        if any(suite in item.path.parents for suite in CLUSTERS):
+            item.add_marker(pytest.mark.xdist_group("cluster"))
 
 
 @pytest.fixture(scope="session", autouse=True)

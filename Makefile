@@ -5,6 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SHIPPED := .venv-operator
 UV := $(shell command -v uv || echo .tools/uv/bin/uv)
 CLUSTER ?= devcluster
 NAME ?= dev
@@ -24,6 +25,12 @@ $(VENV)/.installed: pyproject.toml requirements/dev.lock | $(UV)
 	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 	@$(UV) pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements/dev.lock
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+$(SHIPPED)/.installed: pyproject.toml requirements/operator.lock | $(UV)
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(SHIPPED)
+	@$(UV) pip sync --quiet --compile-bytecode --python $(SHIPPED)/bin/python --require-hashes requirements/operator.lock
+	@$(UV) pip install --quiet --python $(SHIPPED)/bin/python --no-deps --editable .
 	@touch $@
 
 venv: $(VENV)/.installed ## Create the Python environment from the lock
@@ -71,7 +78,7 @@ operations: venv binaries ## Changes of specs, generated from the CRD, in sequen
 e2e: venv binaries images ## Images, chart and jobs on real kubelets
 	@$(BIN)/pytest tests/e2e
 
-bench: venv binaries ## Compare the operator with the least possible and with its peers (ARGS="--help")
+bench: venv $(SHIPPED)/.installed binaries ## Compare the operator with the least possible and with its peers (ARGS="--help")
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 soak: soak-cluster soak-simulation soak-rollout ## Random faults for ten minutes, 20,000 simulated lives, and all rollouts

@@ -11,7 +11,8 @@ import itertools
 import json
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from asyncio import sslproto
+from typing import TYPE_CHECKING, Any, Final
 
 import kopf
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from tpu_operator.settings import Settings
 
 log = logging.getLogger(__name__)
+
+TLS_BUFFER: Final = 32 << 10
+"""Bytes that a TLS connection takes in at once: two records. asyncio's own 256 KiB, for each of the fifty or
+so connections that a leader has open, are 10 MiB of what it needs at its busiest."""
 
 
 class _Endless:
@@ -150,6 +155,7 @@ def _innermost(error: BaseException) -> BaseException:
 def run(settings: Settings) -> int:
     """Run the operator; the exit code."""
     setup_logging(settings.log_level, settings.log_format)
+    sslproto.SSLProtocol.max_size = TLS_BUFFER
     # The API server accepts documents of 10,000 levels; one user's must not stop the reading of everybody's.
     sys.setrecursionlimit(30_000)
 

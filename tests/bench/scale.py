@@ -50,7 +50,8 @@ async def crowd(lab: Lab, subject: TpuOperator, count: int, idle_seconds: float)
     """Running jobs: figures by scenario."""
     try:
         metrics = await _running(lab, subject, count)
-        metrics |= await _idle(lab, subject, idle_seconds)
+        if idle_seconds:
+            metrics |= await _idle(lab, subject, idle_seconds)
         return {f"jobs-{count}x{HOSTS}": metrics, "operator-restart": await _restart(lab, subject, count)}
     finally:
         await clear(lab)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tests.bench.gangs import GANGS, NAMESPACE
 from tests.bench.http import all_of
-from tests.bench.lab import PODS
+from tests.bench.lab import PODS, ROOT
 from tests.cluster.conftest import Operator
 from tpu_operator.engine.resources import BY_KIND
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 JOBS: Final = f"/apis/tpu-operator.dev/v1alpha1/namespaces/{NAMESPACE}/tpujobs"
 
+SHIPPED: Final = ROOT / ".venv-operator" / "bin" / "python"
+"""Has what the operator's image has; packages for tests, which cost memory, are not there."""
 FAILED: Final[Object] = {
     "phase": "Failed",
     "conditions": [{"type": "Ready", "status": "False"}],
@@ -129,7 +132,8 @@ class TpuOperator(Subject):
 
     async def start(self) -> None:
         began = time.monotonic()
-        self._operator = Operator(self.lab.cluster.kubeconfig, self.lab.log(self.name))
+        python = SHIPPED if SHIPPED.exists() else sys.executable
+        self._operator = Operator(self.lab.cluster.kubeconfig, self.lab.log(self.name), python=python)
         await asyncio.to_thread(self._operator.start)
         self.ready_after = time.monotonic() - began
         await self.lab.poll(self._leads, "the operator to lead", pause=0.05)

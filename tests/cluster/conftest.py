@@ -45,9 +45,12 @@ class Operator:
         kubeconfig: the cluster to work on.
         log: where its output goes.
         arguments: more of its command line.
+        python: the interpreter that runs it.
     """
 
-    def __init__(self, kubeconfig: Path, log: Path, *arguments: str) -> None:
+    def __init__(
+        self, kubeconfig: Path, log: Path, *arguments: str, python: str | Path = sys.executable
+    ) -> None:
         self.identity = f"replica-{next(_numbers)}"
         self.metrics_port, self.health_port = free_port(), free_port()
         self.log = log
@@ -60,6 +63,7 @@ class Operator:
             *arguments,
         ]
         self.kubeconfig = kubeconfig
+        self._python = python
         self._process: Child | None = None
 
     def start(self) -> Operator:
@@ -70,7 +74,7 @@ class Operator:
 
     def spawn(self) -> Child:
         """Start the process itself."""
-        command = [sys.executable, "-m", "tpu_operator", "run", *self.arguments]
+        command = [self._python, "-m", "tpu_operator", "run", *self.arguments]
         env = os.environ | {"KUBECONFIG": str(self.kubeconfig)}
         with self.log.open("ab") as log:
             return subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd=ROOT)

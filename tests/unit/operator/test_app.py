@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import ssl
 import subprocess
 import sys
+from asyncio import sslproto
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tpu_operator.app import setup_logging
+from tpu_operator import app
+from tpu_operator.app import TLS_BUFFER, setup_logging
+from tpu_operator.settings import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,3 +84,25 @@ def test_without_a_way_to_the_api_server_it_ends_and_says_what_to_do(tmp_path: P
     (line,) = (line for line in done.stderr.splitlines() if "tpu_operator" in line)
     assert "set KUBECONFIG to a file that has a current context" in line
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("loggers")
+def test_a_tls_connection_has_a_small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no other way to say so; a Python that ignores it would cost 10 MiB."""
+    sizes: list[int] = []
+
+    async def connect(_: app.App) -> int:
+        loop = asyncio.get_running_loop()
+        context = ssl.create_default_context()
+        ready = loop.create_future()
+        connection = sslproto.SSLProtocol(
+            loop, asyncio.Protocol(), context, ready, server_hostname="localhost"
+        )
+        sizes.append(len(connection.get_buffer(-1)))
+        connection.connection_lost(None)
+        return 0
+
+    monkeypatch.setattr(sslproto.SSLProtocol, "max_size", sslproto.SSLProtocol.max_size)
+    monkeypatch.setattr(app.App, "run", connect)
+    assert app.run(parse(ARGUMENTS)) == 0
+    assert sizes == [TLS_BUFFER]

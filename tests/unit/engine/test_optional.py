@@ -38,7 +38,7 @@ class Maybe(Watched):
 @asynccontextmanager
 async def looked_for(server: Maybe) -> AsyncIterator[OptionalInformer[Pod]]:
     """An informer that has found out that there is nothing."""
-    made = OptionalInformer(server, PODS, Pod)
+    made: OptionalInformer[Pod] = OptionalInformer(server, PODS, Pod)
     task = asyncio.create_task(made.run())
     await made.synced.wait()
     yield made

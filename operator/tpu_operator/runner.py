@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY
 
+from tpu_operator.controllers.base import Sources
 from tpu_operator.controllers.chipseconds import ChipSeconds
 from tpu_operator.controllers.cluster import ClusterState
 from tpu_operator.controllers.inference import InferenceController
 from tpu_operator.controllers.inferencemetrics import InferenceMetrics
 from tpu_operator.controllers.job import JobController
 from tpu_operator.controllers.jobmetrics import JobMetrics
+from tpu_operator.controllers.quotas import QuotaState
 from tpu_operator.core.inference.view import Installation
 from tpu_operator.core.names import FIELD_MANAGER
 from tpu_operator.engine import metrics
@@ -26,6 +28,7 @@ from tpu_operator.engine.queue import WorkQueue
 from tpu_operator.engine.reconciler import Reconciler
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from tpu_operator.core.snapshot import Custom
@@ -61,21 +64,22 @@ class Runner:
         # A queue each: a controller knows nothing of the keys of another's namespace.
         share = max(1, settings.workers // 2)
         namespaces = settings.namespaces or ("",)
-        jobs = {namespace: WorkQueue(namespace, share) for namespace in namespaces}
-        self._job_controllers = [
-            JobController(api, queue, settings.pods, cluster, namespace) for namespace, queue in jobs.items()
-        ]
+        jobs = [WorkQueue(namespace, share) for namespace in namespaces]
+        models = [WorkQueue(f"{namespace}/{INFERENCES}", share) for namespace in namespaces]
+        self._queues = [*jobs, *models]
+        quotas = [QuotaState(api, namespace) for namespace in namespaces]
+
+        def sources(queues: list[WorkQueue]) -> Iterator[Sources]:
+            for queue, quota, namespace in zip(queues, quotas, namespaces, strict=True):
+                yield Sources(api, queue, cluster, quota, namespace)
+
+        self._job_controllers = [JobController(each, settings.pods) for each in sources(jobs)]
         installation = Installation(settings.pods, settings.images)
-        models = {namespace: WorkQueue(f"{namespace}/{INFERENCES}", share) for namespace in namespaces}
-        self._inference_controllers = [
-            InferenceController(api, queue, installation, cluster, job.quotas, namespace)
-            for (namespace, queue), job in zip(models.items(), self._job_controllers, strict=True)
-        ]
-        self._queues = [*jobs.values(), *models.values()]
+        self._inference_controllers = [InferenceController(each, installation) for each in sources(models)]
         self._recorder = Recorder(api, settings.identity, clock)
         self._spent = ChipSeconds(clock)
         for controller in self._job_controllers:
-            self._spent.follow(controller.jobs)
+            self._spent.follow(controller.objects)
 
     @property
     def _controllers(self) -> list[JobController | InferenceController]:
@@ -123,10 +127,10 @@ class Runner:
                 REGISTRY.unregister(collector)
 
     def _jobs(self) -> list[Custom]:
-        return [job for controller in self._job_controllers for job in controller.jobs.values()]
+        return [job for controller in self._job_controllers for job in controller.objects.values()]
 
     def _inferences(self) -> list[Custom]:
-        return [each for controller in self._inference_controllers for each in controller.inferences.values()]
+        return [each for controller in self._inference_controllers for each in controller.objects.values()]
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:

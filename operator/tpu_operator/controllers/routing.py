@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tpu_operator.controllers.base import owner_by
 from tpu_operator.core import names
 from tpu_operator.core.inference.routing import FOREIGN_KINDS, KINDS, RoutingObject
 from tpu_operator.engine.optional import OptionalInformer
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from tpu_operator.core.inference.routing import Objects
     from tpu_operator.engine.client import ApiServer
     from tpu_operator.engine.informer import Key
+
+inference_of = owner_by(names.LABEL_INFERENCE)
 
 
 class RoutingState:
@@ -73,12 +76,6 @@ class RoutingState:
     def of(self, key: Key) -> Objects:
         """What there is for a TPUInference, by kinds that are served."""
         return {kind: dict(i.of(key)) for kind, i in self._informers.items() if i.served}
-
-
-def inference_of(item: RoutingObject) -> Key | None:
-    """Key of the TPUInference that an object says it belongs to."""
-    name = item.metadata.labels.get(names.LABEL_INFERENCE)
-    return (item.metadata.namespace, name) if name else None
 
 
 def _name_of(item: RoutingObject) -> Key:

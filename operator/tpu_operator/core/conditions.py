@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpu_operator.api import Condition, ConditionStatus, ConditionType, Phase
+from tpu_operator.api import BlockedReason, Condition, ConditionStatus, ConditionType, Phase
+from tpu_operator.core.plan import Event, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
+
+    from tpu_operator.api import InferencePhase, TPUInferenceStatus, TPUJobStatus
 
 
 class Conditions:
@@ -63,3 +66,35 @@ def job_phase(conditions: Conditions) -> Phase:
             return phase
     ready = conditions.get(ConditionType.READY)
     return Phase.STARTING if ready is not None and ready.reason == "Starting" else Phase.PENDING
+
+
+def refused(
+    status: TPUJobStatus | TPUInferenceStatus,
+    generation: int,
+    now: datetime,
+    message: str,
+    phase: Callable[[Conditions], Phase | InferencePhase],
+) -> Plan:
+    """The plan for a spec that cannot be carried out and that admission should have refused.
+
+    Args:
+        status: the status that was last written, of either kind.
+        generation: the generation of the spec.
+        now: the time of the decision.
+        message: what is wrong, and with which field.
+        phase: sums up conditions of that kind.
+    """
+    found = Conditions(status.conditions, generation, now)
+    old = found.get(ConditionType.BLOCKED)
+    found.set(ConditionType.BLOCKED, True, BlockedReason.CREATE_REFUSED, message)
+    update = {
+        "observed_generation": generation,
+        "phase": phase(found),
+        "reason": BlockedReason.CREATE_REFUSED,
+        "message": message,
+        "conditions": found.all(),
+    }
+    new = status.model_copy(update=update)
+    known = old is not None and (old.status, old.reason) == ("True", BlockedReason.CREATE_REFUSED)
+    news = () if known else (Event(True, BlockedReason.CREATE_REFUSED, f"Blocked: {message}"),)
+    return Plan(status=new.wire() if new != status else None, events=news)

@@ -26,7 +26,8 @@ from tpu_operator.core import (
     spares,
     startup,
 )
-from tpu_operator.core.jobstatus import Draft, acknowledged, describe, refused
+from tpu_operator.core.conditions import job_phase, refused
+from tpu_operator.core.jobstatus import Draft, acknowledged, describe
 from tpu_operator.core.jobview import JobView, observe
 from tpu_operator.core.missing import LEFT_TO_SCHEDULER, missing_pods, template_faults
 from tpu_operator.core.objects import services
@@ -64,7 +65,7 @@ def plan(snapshot: JobSnapshot, now: datetime, settings: PodSettings) -> Plan:
     try:
         view = observe(snapshot, now)
     except CatalogError as error:
-        return refused(job.status, job.metadata.generation, now, str(error))
+        return refused(job.status, job.metadata.generation, now, str(error), job_phase)
     decided = _finished(view) if view.finished else _decide(view, settings)
     return replace(decided, sightings=_sightings(view)) if decided.status or decided.deletes else decided
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tpu_operator.api import (
-    BlockedReason,
     ConditionType,
     Hosts,
     Pending,
@@ -20,7 +19,6 @@ from tpu_operator.core.slicegroup import slice_state, spare_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import datetime
 
     from tpu_operator.api import Condition, Failure, Restarts
     from tpu_operator.core.jobview import JobView
@@ -353,23 +351,6 @@ def acknowledged(status: TPUJobStatus, generation: int) -> Mapping[str, Any] | N
     if status.observed_generation == generation:
         return None
     return status.model_copy(update={"observed_generation": generation}).wire()
-
-
-def refused(status: TPUJobStatus, generation: int, now: datetime, message: str) -> Plan:
-    """The plan for a spec that cannot be carried out and that admission should have refused."""
-    conditions = Conditions(status.conditions, generation, now)
-    conditions.set(ConditionType.BLOCKED, True, BlockedReason.CREATE_REFUSED, message)
-    new = status.model_copy(
-        update={
-            "observed_generation": generation,
-            "phase": job_phase(conditions),
-            "reason": BlockedReason.CREATE_REFUSED,
-            "message": message,
-            "conditions": conditions.all(),
-        }
-    )
-    events = tuple(_events(status.conditions, new.conditions))
-    return Plan(status=new.wire() if new != status else None, events=events)
 
 
 def _short(failure: Failure) -> Failure:

@@ -184,7 +184,7 @@ class Replica:
 
     @property
     def _jobs(self) -> Informer[Custom]:
-        return self.runner._job_controllers[0].jobs
+        return self.runner._job_controllers[0].objects
 
     def check(self) -> None:
         """Fail if it has ended by itself: nothing that a server does may end it."""

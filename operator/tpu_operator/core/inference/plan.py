@@ -11,11 +11,9 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tpu_operator.api import BlockedReason
-from tpu_operator.api import InferenceConditionType as Type
 from tpu_operator.catalog import CatalogError
 from tpu_operator.core import capacity, names, pending
-from tpu_operator.core.conditions import Conditions
+from tpu_operator.core.conditions import refused
 from tpu_operator.core.inference import conditions, goals, history, placing, repair, rollout, scaling
 from tpu_operator.core.inference.draft import Draft
 from tpu_operator.core.inference.factory import owner_reference
@@ -49,7 +47,8 @@ def plan(snapshot: InferenceSnapshot, now: datetime, installation: Installation)
     try:
         view = observe(snapshot, now, installation)
     except CatalogError as error:
-        return refused(inference.status, inference.metadata.generation, now, str(error))
+        status, generation = inference.status, inference.metadata.generation
+        return refused(status, generation, now, str(error), conditions.phase)
     draft = Draft(view)
     repair.restarts(draft)
     if draft.changed:
@@ -85,6 +84,7 @@ def _converge(draft: Draft) -> Plan:
         creates=(*history.creates(view), *creates, *scaling.creates(view), *missing.creates),
         patches=tuple(scaling.reports(view)),
         reserved=placing.reserved(view),
+        claimed=missing.demand,
     )
 
 
@@ -195,19 +195,3 @@ def _look_again(draft: Draft) -> None:
     left = spec.progress_deadline_seconds - goals.stalled(view)
     if draft.step is not None and not draft.step.done and left > 0:
         draft.requeue(left)
-
-
-def refused(status: TPUInferenceStatus, generation: int, now: datetime, message: str) -> Plan:
-    """The plan for a spec that cannot be carried out and that admission should have refused."""
-    found = Conditions(status.conditions, generation, now)
-    found.set(Type.BLOCKED, True, BlockedReason.CREATE_REFUSED, message)
-    new = status.model_copy(
-        update={
-            "observed_generation": generation,
-            "reason": BlockedReason.CREATE_REFUSED,
-            "message": message,
-            "conditions": found.all(),
-        }
-    )
-    events = tuple(conditions.events(status.conditions, new.conditions))
-    return Plan(status=new.wire() if new != status else None, events=events)

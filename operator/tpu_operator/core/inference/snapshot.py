@@ -43,6 +43,7 @@ class InferenceSnapshot:
         routing: what brings requests to it, by kind and name; kinds that are not served are absent.
         refusal: what the API server said when it last refused to create a child, empty when it did not.
         quotas: of its namespace.
+        gone: pods that are gone, as they were last seen, until there are others of their names.
     """
 
     inference: TPUInference
@@ -55,3 +56,4 @@ class InferenceSnapshot:
     routing: Objects = field(default_factory=dict)
     refusal: str = ""
     quotas: Quotas = field(default_factory=Quotas)
+    gone: Mapping[str, Pod] = field(default_factory=dict)

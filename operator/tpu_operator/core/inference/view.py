@@ -215,6 +215,7 @@ def _groups(
             started=record is not None and record.state in SEEN_ON_NODES,
             faults=_faults(snapshot, pods.values(), losses, attempt, now),
             notices=_notices(snapshot, pods.values(), now),
+            gone={m.name: snapshot.gone[m.name] for m in members if m.name in snapshot.gone},
             last=record.last_failure if record else None,
         )
         found.append(Group(key, gang, record))

@@ -19,7 +19,7 @@ from tpu_operator.core.inference.snapshot import ControllerRevision, InferenceSn
 from tpu_operator.core.inference.view import Installation, observe
 from tpu_operator.core.nodes import Nodes
 from tpu_operator.core.quota import Quotas
-from tpu_operator.core.snapshot import Node, Pod, Scaler, Service
+from tpu_operator.core.snapshot import Node, Pod, PodGroup, Scaler, Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,6 +67,8 @@ class InferenceWorld:
     services: dict[str, Service] = field(default_factory=dict)
     revisions: dict[str, ControllerRevision] = field(default_factory=dict)
     scalers: dict[str, Scaler] = field(default_factory=dict)
+    pod_groups: dict[str, PodGroup] | None = None
+    gone: dict[str, Pod] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
     refusal: str = ""
@@ -93,6 +95,8 @@ class InferenceWorld:
             services=dict(self.services),
             revisions=dict(self.revisions),
             scalers=dict(self.scalers),
+            pod_groups=dict(self.pod_groups) if self.pod_groups is not None else None,
+            gone=dict(self.gone),
             nodes=Nodes(dict(self.nodes), heard=self.now),
             pools=pools_of(self.nodes.values(), self.pods.values()),
             refusal=self.refusal,
@@ -141,7 +145,7 @@ class InferenceWorld:
 
     def _state(self) -> tuple[Any, ...]:
         children = (dict(self.pods), dict(self.services), dict(self.revisions), dict(self.scalers))
-        return (self.inference, *children, self.refusal)
+        return (self.inference, *children, dict(self.pod_groups or {}), self.refusal)
 
     def patch_spec(self, **spec: Any) -> InferenceWorld:
         """Edit the spec as a user would."""
@@ -182,7 +186,7 @@ class InferenceWorld:
     def vanish(self, *pods: str) -> InferenceWorld:
         """Pods that are gone from one moment to the next; those being deleted if none is named."""
         for name in pods or [name for name, pod in self.pods.items() if pod.deleting]:
-            del self.pods[name]
+            self.gone[name] = self.pods.pop(name)
         return self
 
     def condition(self, kind: str) -> str:
@@ -210,6 +214,7 @@ class InferenceWorld:
             "Service": (self.services, Service),
             "ControllerRevision": (self.revisions, ControllerRevision),
             "TPUInferenceScaler": (self.scalers, Scaler),
+            "PodGroup": ({} if self.pod_groups is None else self.pod_groups, PodGroup),
         }
         if manifest["kind"] not in stores:
             return
@@ -220,6 +225,7 @@ class InferenceWorld:
         self.made += 1
         made = manifest | {"metadata": manifest["metadata"] | {"uid": f"uid-{name}-{self.made}"}}
         if view is Pod:
+            self.gone.pop(name, None)
             self.pods[name] = decode_pod(made)
         else:
             store[name] = msgspec.json.decode(json.dumps(made), type=view)
@@ -240,6 +246,7 @@ class InferenceWorld:
         stores: dict[str, dict[str, Any]] = {
             "ControllerRevision": self.revisions,
             "TPUInferenceScaler": self.scalers,
+            "PodGroup": {} if self.pod_groups is None else self.pod_groups,
         }
         if delete.kind in stores:
             assert stores[delete.kind].pop(delete.name).metadata.uid == delete.uid

@@ -68,6 +68,7 @@ class InferenceController(Controller[TPUInference]):
             services=dict(self.services.of(key)),
             revisions=dict(self.revisions.of(key)),
             scalers=dict(self.scalers.of(key)),
+            pod_groups=dict(self.pod_groups.of(key)) if self.pod_groups.served else None,
             nodes=self._cluster.view(now),
             pools=self._cluster.pools,
             routing=self.routing.of(key),

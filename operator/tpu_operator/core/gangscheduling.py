@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import BlockedReason, GangPolicy
 from tpu_operator.core import names
+from tpu_operator.core.grouping import Grouping
 from tpu_operator.core.objects import podgroups
 from tpu_operator.core.objects.pods import owner_reference
 from tpu_operator.core.pending import Hold
-from tpu_operator.core.plan import Delete
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -78,62 +78,30 @@ def _has_room(view: JobView, factory: PodFactory, index: int) -> bool:
 
 def absent(view: JobView, factory: PodFactory, joined: Mapping[int, str]) -> list[Manifest]:
     """PodGroups to make: those that pods of a present attempt are in, or are about to be."""
-    there = view.snapshot.pod_groups
-    if there is None:
-        return []
-    needed = {*joined.values(), *_in_use(view)}
-    return [_manifest(view, factory, name) for name in sorted(needed) if not _ours(view, there.get(name))]
+    return [_manifest(view, factory, name) for name in _grouping(view).absent(joined.values())]
 
 
 def leftovers(view: JobView, factory: PodFactory) -> list[PodGroup]:
     """PodGroups of ours that no pod of a present attempt is in, and that none could join as they are."""
-    in_use, idle = _in_use(view), _idle(view)
     hosts, priority = view.spec.shape.hosts, factory.priority_class
-    return [
-        group
-        for group in mine(view)
-        if (name := group.metadata.name) not in in_use
-        and (name not in idle or _going(group) or not podgroups.fits(group, hosts, priority))
-    ]
+    return _grouping(view).leftovers(lambda group: podgroups.fits(group, hosts, priority))
 
 
 def in_the_way(view: JobView, groups: Iterable[PodGroup]) -> bool:
     """Whether one of these has a name that pods which are to be made may need."""
-    idle = _idle(view)
-    return any(group.metadata.name in idle for group in groups)
+    return bool(_grouping(view).in_the_way(groups))
 
 
 def mine(view: JobView) -> list[PodGroup]:
     """The job's PodGroups."""
-    there = view.snapshot.pod_groups or {}
-    return [group for group in there.values() if _ours(view, group)]
+    return _grouping(view).mine
 
 
-def deletes(groups: Iterable[PodGroup]) -> tuple[Delete, ...]:
-    """Deletions of those that have not been asked to go yet."""
-    found = (group.metadata for group in groups if not _going(group))
-    return tuple(Delete("PodGroup", meta.namespace, meta.name, meta.uid) for meta in found)
-
-
-def _going(group: PodGroup) -> bool:
-    return group.metadata.deletion_timestamp is not None
-
-
-def _ours(view: JobView, group: PodGroup | None) -> bool:
-    return group is not None and group.metadata.owner_uid == view.job.metadata.uid
-
-
-def _in_use(view: JobView) -> set[str]:
-    """Names of the PodGroups that unfinished pods of the present attempts are in."""
-    pods = (pod for pod in view.current if not pod.finished)
-    return {name for pod in pods if (name := pod.spec.scheduling_group.pod_group_name)}
-
-
-def _idle(view: JobView) -> set[str]:
-    """Names of the slices that have no pod of a present attempt yet."""
-    job = view.job.metadata.name
+def _grouping(view: JobView) -> Grouping:
+    meta = view.job.metadata
     slices = ((index, pods) for gang in view.gangs for index, pods in gang.by_slice.items())
-    return {names.slice_name(job, index) for index, pods in slices if not pods}
+    idle = {names.slice_name(meta.name, index) for index, pods in slices if not pods}
+    return Grouping(view.snapshot.pod_groups, meta.uid, view.current, idle)
 
 
 def _manifest(view: JobView, factory: PodFactory, name: str) -> Manifest:

@@ -17,6 +17,7 @@ from tpu_operator.core import (
     capacity,
     failures,
     gangscheduling,
+    grouping,
     homes,
     inplace,
     maintenance,
@@ -165,7 +166,7 @@ def _queue(view: JobView, draft: Draft, settings: PodSettings) -> Plan | None:
 
 def _all_but_service(view: JobView) -> tuple[Delete, ...]:
     """Deletions of all that a job without pods of a present attempt does not need."""
-    groups = gangscheduling.deletes(gangscheduling.mine(view))
+    groups = grouping.deletes(gangscheduling.mine(view))
     return (*deletes(view.leaving, view.losses), *groups)
 
 
@@ -314,8 +315,8 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     wait = restart.pause(draft.restarts, view.now)
     draft.requeue(wait or None)
     groups = gangscheduling.leftovers(view, factory)
-    grouping = gangscheduling.unserved(view) or gangscheduling.in_the_way(view, groups)
-    held = view.surplus or view.strangers or wait or grouping or homes.vacating(view)
+    ungrouped = gangscheduling.unserved(view) or gangscheduling.in_the_way(view, groups)
+    held = view.surplus or view.strangers or wait or ungrouped or homes.vacating(view)
     gangs = () if held else [gang for gang in view.gangs if not gang.stale]
     missing = missing_pods(view, factory, gangs)
     short = view.snapshot.quotas.shortage(missing.demand)
@@ -325,7 +326,7 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     creates += () if short else (*missing.groups, *missing.lists, *missing.pods)
     spare = () if held or missing.conflicts else spares.creates(view, draft, factory)
     applies += maintenance.tell(view)
-    gone = (*deletes(view.leaving, view.losses), *gangscheduling.deletes(groups), *queueing.left_over(view))
+    gone = (*deletes(view.leaving, view.losses), *grouping.deletes(groups), *queueing.left_over(view))
     plan = draft.plan(
         applies=applies, deletes=gone, creates=(*creates, *spare), patches=queueing.report(view)
     )

@@ -80,12 +80,17 @@ class RoleFactory:
         """Whether replicas get node pools of our choice, as far as there are any."""
         return self._nodes.chooses_pools
 
+    @property
+    def priority_class(self) -> str:
+        """PriorityClass of the pods, empty for the cluster's default."""
+        return self._nodes.priority_class
+
     def slice_id(self, index: int) -> str:
         """The ID by which a replica holds its node pool."""
         group = names.group_name(self.role.name, self.revision.name, index)
         return names.group_id(self.inference.metadata.uid, group)
 
-    def pod(self, index: int, host: int, attempt: int, pool: str = "") -> BuiltPod:
+    def pod(self, index: int, host: int, attempt: int, pool: str = "", group: str = "") -> BuiltPod:
         """The pod of one host.
 
         Args:
@@ -93,6 +98,7 @@ class RoleFactory:
             host: the host in its slice.
             attempt: the attempt it is made for.
             pool: its node pool; empty to leave that to the scheduler.
+            group: the PodGroup that it is scheduled with; empty for none.
         """
         engine = self._engine(index, host)
         run = RunSpec(
@@ -114,6 +120,7 @@ class RoleFactory:
             place=Place(index, host, attempt),
             slice_id=self.slice_id(index),
             pool=pool,
+            group=group,
         )
         return self._with_lists(factory.build(seat), index)
 

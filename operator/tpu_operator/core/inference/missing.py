@@ -6,16 +6,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tpu_operator.core.inference import placing, repair
+from tpu_operator.core.inference import grouping, placing, repair
 from tpu_operator.core.inference.groups import Group
 from tpu_operator.core.missing import AT_ONCE
 from tpu_operator.core.quota import demand
 from tpu_operator.core.slicegroup import Gang, workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from tpu_operator.core.inference.draft import Draft
+    from tpu_operator.core.inference.factory import RoleFactory
     from tpu_operator.core.inference.groups import GroupKey
     from tpu_operator.core.inference.view import InferenceView
     from tpu_operator.core.pending import Hold
@@ -29,6 +30,7 @@ class Missing:
 
     Attributes:
         lists: ConfigMaps that they refer to, by name.
+        grouped: what makes those that join PodGroups, by the names of these.
         pods: their manifests.
         demand: what these use of quotas.
         conflicts: what stands against making some of them.
@@ -36,22 +38,27 @@ class Missing:
     """
 
     lists: dict[str, Manifest] = field(default_factory=dict)
+    grouped: dict[str, RoleFactory] = field(default_factory=dict)
     pods: list[Manifest] = field(default_factory=list)
     demand: Counter[str] = field(default_factory=Counter)
     conflicts: list[str] = field(default_factory=list)
     shortage: Hold | None = None
 
-    @property
-    def creates(self) -> list[Manifest]:
-        """All of that, in the order in which it has to be made."""
-        return [*self.lists.values(), *self.pods]
 
+def missing_pods(draft: Draft, taken: Container[str] = ()) -> Missing:
+    """The pods that replicas lack, those just decided on included; of many, those that come first.
 
-def missing_pods(draft: Draft) -> Missing:
-    """The pods that replicas lack, those just decided on included; of many, those that come first."""
+    Args:
+        draft: what has been decided.
+        taken: names of PodGroups that have to be gone first, as others of these names may be needed.
+    """
     view = draft.view
     found = Missing()
-    groups = [group for group in _candidates(draft) if _may_start(draft, group)]
+    groups = [
+        group
+        for group in _candidates(draft)
+        if _may_start(draft, group) and grouping.name_of(view, group.key) not in taken
+    ]
     pools = placing.pools(view, groups)
     for group in groups:
         if len(found.pods) >= AT_ONCE:
@@ -94,8 +101,9 @@ def _add(view: InferenceView, group: Group, pool: str, found: Missing) -> None:
     if factory.problems:
         found.conflicts += factory.problems
         return
+    gang = grouping.joined(view, group, factory, pool)
     built = [
-        factory.pod(group.key.index, member.host or 0, group.gang.attempt, pool)
+        factory.pod(group.key.index, member.host or 0, group.gang.attempt, pool, gang)
         for member in group.gang.absent
     ]
     pods = [each.manifest for each in built]
@@ -103,6 +111,8 @@ def _add(view: InferenceView, group: Group, pool: str, found: Missing) -> None:
     if short := view.snapshot.quotas.shortage(needed):
         found.shortage = found.shortage or short
         return
+    if gang:
+        found.grouped[gang] = factory
     found.pods += pods
     found.demand = needed
     found.lists |= {each.lists["metadata"]["name"]: each.lists for each in built if each.lists}

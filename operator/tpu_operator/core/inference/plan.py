@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Final
 from tpu_operator.catalog import CatalogError
 from tpu_operator.core import capacity, names, pending
 from tpu_operator.core.conditions import refused
-from tpu_operator.core.inference import conditions, goals, history, placing, repair, rollout, scaling
+from tpu_operator.core.grouping import deletes as grouping_deletes
+from tpu_operator.core.inference import (
+    conditions,
+    goals,
+    grouping,
+    history,
+    placing,
+    repair,
+    rollout,
+    scaling,
+)
 from tpu_operator.core.inference.draft import Draft
 from tpu_operator.core.inference.factory import owner_reference
 from tpu_operator.core.inference.groups import GroupKey, free_indexes, victims
@@ -66,7 +76,8 @@ def _converge(draft: Draft) -> Plan:
     if not problems:
         draft.step = rollout.plan(goals.goal(view), goals.revisions(view))
         _carry_out(draft, draft.step.wanted)
-    missing = missing_pods(draft)
+    unused = grouping.leftovers(view)
+    missing = missing_pods(draft, {group.metadata.name for group in unused})
     problems = list(dict.fromkeys([*problems, *missing.conflicts]))
     draft.hold = pending.conflicting(problems) if problems else missing.shortage or _hold(view)
     _look_again(draft)
@@ -77,11 +88,19 @@ def _converge(draft: Draft) -> Plan:
         deletes=(
             *repair.leftovers(view),
             *repair.leaving(view),
+            *grouping_deletes(unused),
             *history.deletes(view),
             *scaling.deletes(view),
             *view.routing.deletes,
         ),
-        creates=(*history.creates(view), *creates, *scaling.creates(view), *missing.creates),
+        creates=(
+            *history.creates(view),
+            *creates,
+            *scaling.creates(view),
+            *grouping.absent(view, missing.grouped),
+            *missing.lists.values(),
+            *missing.pods,
+        ),
         patches=tuple(scaling.reports(view)),
         reserved=placing.reserved(view),
         claimed=missing.demand,

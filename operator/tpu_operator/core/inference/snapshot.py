@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tpu_operator.api import TPUInference
     from tpu_operator.core.inference.routing import Objects
-    from tpu_operator.core.snapshot import Pod, Scaler, Service
+    from tpu_operator.core.snapshot import Pod, PodGroup, Scaler, Service
 
 
 class ControllerRevision(View, frozen=True):
@@ -38,6 +38,7 @@ class InferenceSnapshot:
         services: Services with its label, by name.
         revisions: ControllerRevisions with its label, by name.
         scalers: TPUInferenceScalers with its label, by name.
+        pod_groups: PodGroups with its label, by name; None where the cluster serves no PodGroups.
         nodes: the nodes.
         pools: node pools and who holds them.
         routing: what brings requests to it, by kind and name; kinds that are not served are absent.
@@ -51,6 +52,7 @@ class InferenceSnapshot:
     services: Mapping[str, Service] = field(default_factory=dict)
     revisions: Mapping[str, ControllerRevision] = field(default_factory=dict)
     scalers: Mapping[str, Scaler] = field(default_factory=dict)
+    pod_groups: Mapping[str, PodGroup] | None = None
     nodes: Nodes = field(default_factory=Nodes)
     pools: Pools = field(default_factory=Pools)
     routing: Objects = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.builders import RUNNING, SETTINGS, STARTING, decode_pod
+from tests.builders import NOW, RUNNING, SETTINGS, STARTING, decode_pod, report, terminated
 from tests.inference import IMAGES, InferenceWorld, image, inference, role
 from tpu_operator.core.inference.factory import RoleFactory
 from tpu_operator.core.inference.groups import GroupKey, free_indexes, key_of, victims
@@ -108,3 +108,14 @@ def test_case_56_those_that_are_not_ready_go_first_and_then_the_highest_index() 
 def test_indexes_are_the_lowest_free_ones() -> None:
     assert free_indexes([0, 2, 3], 3) == [1, 4, 5]
     assert free_indexes([], 0) == []
+
+
+def test_a_pod_that_is_gone_before_anybody_looked_still_tells_why() -> None:
+    world = InferenceWorld(inference(roles=[role("decode")])).run()
+    victim, *_ = world.of("decode", host=2)
+    world.set_pod(victim, **terminated(3, report(exit_code=3), NOW))
+    world.vanish(victim).settle()
+    failure = world.status.last_failure
+    assert world.status.restarts == 1
+    assert failure is not None
+    assert (failure.cause, failure.pod, failure.exit_code) == ("UserError", victim, 3)

@@ -145,13 +145,14 @@ class Applier:
             raise ApiError(409, "Conflict", f"{seen.kind} {seen.name} has changed since it was looked at")
 
     async def _version(self, resource: Resource, namespace: str, name: str) -> str:
-        """Resource version of an object as the server has it; empty when it is gone.
+        """Resource version of an object as the server has it; empty when it is gone."""
+        found = await self._find(resource, namespace, name)
+        return found.resource_version if found else ""
 
-        By a list of one, as who may watch may list.
-        """
+    async def _find(self, resource: Resource, namespace: str, name: str) -> _Meta | None:
+        """An object as the server has it; by a list of one, as who may watch may list."""
         answer = await self._api.get(resource.path(namespace), fieldSelector=f"metadata.name={name}")
-        found = (item.metadata for item in decode(answer, _List).items)
-        return next((meta.resource_version for meta in found), "")
+        return next((item.metadata for item in decode(answer, _List).items), None)
 
     async def _write_children(self, target: Target, plan: Plan, written: dict[str, int]) -> ApiError | None:
         """Apply, delete and create; the server's answer if one of that did not work."""
@@ -177,7 +178,13 @@ class Applier:
             _note(written, delete.kind, answer)
 
     async def _apply(self, manifest: Manifest, written: dict[str, int]) -> None:
-        _note(written, manifest["kind"], await self._api.apply(BY_KIND[manifest["kind"]], manifest))
+        resource, meta = BY_KIND[manifest["kind"]], manifest["metadata"]
+        if "ownerReferences" in meta and "uid" not in meta:
+            # An apply takes over whatever is there, and our copy does not show what lacks our labels.
+            found = await self._find(resource, meta["namespace"], meta["name"])
+            if found is not None:
+                _check_owner(manifest, found)
+        _note(written, resource.kind, await self._api.apply(resource, manifest))
 
     async def _patch(self, patch: Patch, written: dict[str, int]) -> None:
         answer = await self._api.merge_status(
@@ -192,29 +199,22 @@ class Applier:
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-            _note(written, resource.kind, await self._check_owner(resource, manifest))
+            _note(written, resource.kind, await self._accept(resource, manifest))
 
-    async def _check_owner(self, resource: Resource, manifest: Manifest) -> bytes:
+    async def _accept(self, resource: Resource, manifest: Manifest) -> bytes:
         """Accept an object that is ours already, and that we can find; never adopt another's."""
         meta = manifest["metadata"]
         path = resource.path(meta["namespace"], meta["name"])
         answer = await self._api.get(path)
         found = decode(answer, _Object).metadata
-        name = f"{resource.kind} {meta['namespace']}/{meta['name']}"
-        owner = meta["ownerReferences"][0]
-        if owner["uid"] not in {ref.get("uid") for ref in found.owner_references}:
-            named = (owner["kind"], owner["name"])
-            if named in {(ref.get("kind"), ref.get("name")) for ref in found.owner_references}:
-                text = f"{name} belongs to an earlier {owner['kind']} of this name and has to go first"
-            else:
-                text = f"{name} exists and belongs to something else: delete it, or choose another name"
-            raise ApiError(409, TAKEN, text)
+        _check_owner(manifest, found)
         if meta["labels"].items() <= found.labels.items():
             return answer
         lost = meta["labels"].keys() - found.labels.keys()
         label = {key: meta["labels"][key] for key in names.OWNERS if key in lost}
         if not label or resource not in RELABELLED:
-            raise ApiError(409, TAKEN, f"{name} exists without the labels that it was made with; delete it")
+            text = f"{_called(manifest)} exists without the labels that it was made with; delete it"
+            raise ApiError(409, TAKEN, text)
         # Somebody has taken it out of our sight. Once it is seen again, it is kept or deleted for what it is.
         body = {"metadata": {"uid": found.uid, "labels": label}}
         return await self._api.write("PATCH", path, body, content_type=MERGE)
@@ -240,6 +240,28 @@ class Applier:
                 text = f"the API server refuses the status: {error.message}"
                 self._recorder.record(regarding, Event(True, "StatusRefused", text))
             raise
+
+
+def _called(manifest: Manifest) -> str:
+    meta = manifest["metadata"]
+    return f"{manifest['kind']} {meta['namespace']}/{meta['name']}"
+
+
+def _check_owner(manifest: Manifest, found: _Meta) -> None:
+    """Never adopt another's object.
+
+    Raises:
+        ApiError: what has the name of an object of ours belongs to something else.
+    """
+    owner = manifest["metadata"]["ownerReferences"][0]
+    if owner["uid"] in {ref.get("uid") for ref in found.owner_references}:
+        return
+    named = (owner["kind"], owner["name"])
+    if named in {(ref.get("kind"), ref.get("name")) for ref in found.owner_references}:
+        text = f"{_called(manifest)} belongs to an earlier {owner['kind']} of this name and has to go first"
+    else:
+        text = f"{_called(manifest)} exists and belongs to something else: delete it, or choose another name"
+    raise ApiError(409, TAKEN, text)
 
 
 async def _all(slots: Slots, writes: Sequence[Write]) -> ApiError | None:

@@ -66,6 +66,11 @@ class Model:
         found = (self.get(INFERENCE, "qwen") or {}).get("status", {}).get("conditions", ())
         return next((c["message"] for c in found if c["type"] == "Degraded" and c["status"] == "True"), "")
 
+    def blocked(self) -> str:
+        """What blocks it; empty if nothing does."""
+        found = (self.get(INFERENCE, "qwen") or {}).get("status", {}).get("conditions", ())
+        return next((c["message"] for c in found if c["type"] == "Blocked" and c["status"] == "True"), "")
+
     def wait_made(self) -> None:
         """Wait until all objects are there."""
         wait_for(lambda: all(self.get(kind, name) for kind, name in MADE), f"{self.namespace}'s routing")
@@ -149,3 +154,31 @@ def test_a_pool_of_somebody_else_is_left_alone_and_named(model: Model) -> None:
     assert pool
     assert pool["spec"]["selector"] == {"matchLabels": {"app": "theirs"}}
     assert "ownerReferences" not in pool["metadata"]
+
+
+@pytest.mark.usefixtures("kinds")
+@pytest.mark.parametrize("kind", [ACCOUNT, SERVICE])
+def test_what_has_the_name_of_a_picker_is_not_taken_over(model: Model, kind: tuple[str, str]) -> None:
+    """It lacks the label by which objects of pickers are seen."""
+    spec = {"spec": {"ports": [{"port": 80}]}} if kind == SERVICE else {}
+    theirs = model.kube.create(kind, {"metadata": {"name": "qwen-epp"}} | spec, model.namespace)
+    model.create()
+    text = wait_for(model.blocked, "it to say so")
+    assert f"{kind[1]} {model.namespace}/qwen-epp exists and belongs to something else" in text
+    found = model.get(kind, "qwen-epp") or {}
+    assert "ownerReferences" not in found["metadata"]
+    assert found.get("spec") == theirs.get("spec")
+    model.kube.delete(kind, "qwen-epp", model.namespace)
+    model.wait_made()
+    wait_for(lambda: not model.blocked(), "it to be content")
+
+
+@pytest.mark.usefixtures("kinds")
+def test_a_part_that_has_lost_its_label_gets_it_back(model: Model) -> None:
+    model.create()
+    model.wait_made()
+    label = "tpu-operator.dev/inference"
+    before = (model.get(ACCOUNT, "qwen-epp") or {})["metadata"]
+    model.kube.patch(ACCOUNT, "qwen-epp", model.namespace, {"metadata": {"labels": {label: None}}})
+    wait_for(lambda: label in (model.get(ACCOUNT, "qwen-epp") or {})["metadata"]["labels"], "the label")
+    assert (model.get(ACCOUNT, "qwen-epp") or {})["metadata"]["uid"] == before["uid"]

@@ -151,6 +151,28 @@ class TestTrouble:
         assert repair.path.endswith(f"/{plural}/train-0-0")
         assert repair.body["metadata"]["labels"] == {"tpu-operator.dev/job": "train"}
 
+    @pytest.mark.parametrize(("owner", "writes"), [("ours", 1), ("theirs", 0), ("", 0)])
+    async def test_what_belongs_to_others_is_not_taken_over_by_an_apply(
+        self, owner: str, writes: int
+    ) -> None:
+        """It may lack the labels by which we see things."""
+        wanted = pod() | {"kind": "ServiceAccount"}
+        wanted["metadata"] |= {"ownerReferences": [{"kind": "TPUInference", "name": "qwen", "uid": "ours"}]}
+        there = {"metadata": {"name": "train-0-0", "ownerReferences": [{"uid": owner}] if owner else []}}
+        refusals: list[str] = []
+
+        def decide(_: tuple[str, str], refusal: str) -> Plan:
+            refusals.append(refusal)
+            return Plan(applies=(wanted,))
+
+        async def answer(call: Call) -> bytes | None:
+            return json.dumps({"items": [there]}).encode() if call.method == "GET" else None
+
+        server = Scripted(answer)
+        await reconcile(Kind(decide), server, seconds=1)
+        assert len([call for call in server.calls if call.method == "PATCH"]) == writes
+        assert ("exists and belongs to something else" in refusals[-1]) is (not writes)
+
     async def test_trouble_with_a_deletion_does_not_make_the_operator_spin(self) -> None:
         server = fails_with(500, method="DELETE")
         shown: list[str] = []

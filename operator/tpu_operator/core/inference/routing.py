@@ -89,7 +89,7 @@ def plan_routing(inference: TPUInference, owner: Manifest, images: Images, found
     foreign = [manifest for manifest in possible if _is_foreign(manifest, found, owner["uid"])]
     leftovers = _leftovers(wanted, found, inference.metadata.name, owner["uid"])
     return RoutingPlan(
-        applies=tuple(m for m in possible if m not in foreign and not _stands(m, found)),
+        applies=tuple(_seen(m, found) for m in possible if m not in foreign and not _stands(m, found)),
         deletes=tuple(_delete(kind, item) for kind, item in leftovers),
         missing=tuple(map(_not_served, absent.values())),
         clashes=tuple(map(_clash, foreign)),
@@ -181,6 +181,13 @@ def _possible(manifest: Manifest, absent: Container[str]) -> bool:
 
 def _find(manifest: Manifest, found: Objects) -> RoutingObject | None:
     return found[manifest["kind"]].get(manifest["metadata"]["name"])
+
+
+def _seen(manifest: Manifest, found: Objects) -> Manifest:
+    """A manifest for the object that was seen, and for none that has come in its place since."""
+    actual = _find(manifest, found)
+    uid = {"uid": actual.metadata.uid} if actual else {}
+    return manifest | {"metadata": manifest["metadata"] | uid}
 
 
 def _is_foreign(manifest: Manifest, found: Objects, owner: str) -> bool:

@@ -12,7 +12,8 @@ NAME ?= dev
 TORCHTPU := .venv-torchtpu
 SEEDS ?= 0-19999
 SOAK_SECONDS ?= 600
-LONG := tests/cluster/operations tests/e2e/serving tests/e2e/test_ray.py
+LONG := tests/cluster/operations tests/cluster/inference/test_autoscaler.py tests/cluster/faults/test_rollout.py \
+	tests/e2e/serving tests/e2e/test_ray.py
 ROLLOUT_SPACE ?= all
 
 help: ## Show the targets

@@ -318,11 +318,12 @@ class Lab:
         for index in range((POOLS + 1) * HOSTS):
             await self.api.create("/api/v1/nodes", node(index))
         for place in PLACES:
-            await self._add_namespace(place.namespace)
+            await self.add_namespace(place.namespace)
             (self.reserved if place is PLACES[0] else self.places).put_nowait(place)
         await wait(self._nodes_are_ready, "the nodes to be ready")
 
-    async def _add_namespace(self, name: str) -> None:
+    async def add_namespace(self, name: str) -> None:
+        """Make a namespace, and wait until pods can be made in it."""
         await self.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
         path = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         await wait(lambda: self.api.get(path), f"the service account of {name}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.inference.models import INFERENCE, Models
-from tests.kube import POD, wait_for
+from hack.devcluster import fake
+from tests.cluster.inference.models import INFERENCE, ONE_HOST, Models
+from tests.kube import NODE, POD, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +24,24 @@ def models(kube: Kube, namespace: str) -> Iterator[Models]:
     for each in kube.list(INFERENCE, namespace):
         kube.delete(INFERENCE, each["metadata"]["name"], namespace)
     wait_for(lambda: _gone(kube, namespace), f"the pods of {namespace} to go")
+
+
+@pytest.fixture
+def single_hosts(kube: Kube) -> Iterator[None]:
+    """Nodes for ten replicas of one host, which no other test asks for."""
+    names = [f"single-{index}" for index in range(10)]
+    for name in names:
+        made = copy.deepcopy(fake.node(0))
+        labels = {
+            "kubernetes.io/hostname": name,
+            "cloud.google.com/gke-tpu-topology": ONE_HOST["topology"],
+            "cloud.google.com/gke-nodepool": name,
+        }
+        made["metadata"] |= {"name": name, "labels": made["metadata"]["labels"] | labels}
+        kube.create(NODE, made)
+    yield
+    for name in names:
+        kube.delete(NODE, name)
 
 
 def _gone(kube: Kube, namespace: str) -> bool:

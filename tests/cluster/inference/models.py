@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Self
 
 from tests.kube import POD, Kube, Object, wait_for
@@ -20,6 +20,7 @@ PREFIX = "tpu-operator.dev/"
 TPU = {"accelerator": "v5e", "topology": "4x4"}
 """Four hosts of four chips: one node pool of the cluster's four."""
 HOSTS = 4
+ONE_HOST = {"accelerator": "v5e", "topology": "2x2"}
 HELD: Object = {"metadata": {"annotations": {"devcluster/hold": "true"}}}
 """A template whose pods never become ready."""
 
@@ -144,12 +145,20 @@ def is_ready(pod: Object) -> bool:
 class Judge:
     """Watches the pods of a TPUInference at the API server, and judges every state that there is.
 
+    Attributes:
+        complaints: what was not as it should be.
+        states: how many states there were.
+        revisions: all revisions that pods were of.
+        uids: of all pods that there were, by name.
+        drift: by how much the parts that roles of one revision have of `least` ever differed.
+
     Args:
         kubeconfig: how to reach the cluster.
         namespace: where it is.
         most: by role, the replicas that there may be, those included that are on their way out.
         least: by role, the replicas that have to be ready.
         name: its name.
+        hosts: of each replica.
     """
 
     def __init__(
@@ -159,14 +168,18 @@ class Judge:
         most: dict[str, int],
         least: dict[str, int],
         name: str = "qwen",
+        hosts: int = HOSTS,
     ) -> None:
         self._kube, self._namespace, self._name = Kube(kubeconfig), namespace, name
-        self._most, self._least = most, least
+        self._most, self._least, self._hosts = most, least, hosts
         self._pods: dict[str, Object] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.complaints: list[str] = []
         self.states = 0
+        self.revisions: set[str] = set()
+        self.uids: defaultdict[str, set[str]] = defaultdict(set)
+        self.drift = 0.0
 
     def __enter__(self) -> Self:
         found = self._kube.resource(POD).get(namespace=self._namespace, label_selector=self._selector)
@@ -178,11 +191,15 @@ class Judge:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+        assert not self.complaints, "\n".join(self.complaints[:20])
+        assert self.states > 1, "nothing was seen"
+
+    def stop(self) -> None:
+        """Judge no more."""
         self._over.set()
         self._thread.join(timeout=30)
         assert not self._thread.is_alive()
-        assert not self.complaints, "\n".join(self.complaints[:20])
-        assert self.states > 1, "nothing was seen"
 
     @property
     def _selector(self) -> str:
@@ -210,12 +227,13 @@ class Judge:
         self.states += 1
         there: defaultdict[str, set[str]] = defaultdict(set)
         ready: defaultdict[tuple[str, str, str], int] = defaultdict(int)
-        for pod in self._pods.values():
+        for name, pod in self._pods.items():
+            self.uids[name].add(pod["metadata"]["uid"])
             replica = f"{label(pod, 'revision')}-{label(pod, 'replica')}"
             there[label(pod, "role")].add(replica)
             if is_ready(pod):
                 ready[label(pod, "role"), label(pod, "revision"), replica] += 1
-        whole = [key for key, hosts in ready.items() if hosts == HOSTS]
+        whole = [key for key, hosts in ready.items() if hosts == self._hosts]
         for role_name, most in self._most.items():
             if len(there[role_name]) > most:
                 self.complaints.append(f"{role_name}: more than {most} replicas: {sorted(there[role_name])}")
@@ -225,6 +243,18 @@ class Judge:
                 self.complaints.append(f"{role_name}: fewer than {least} ready replicas: {found}")
         if self._least and not self._complete(whole):
             self.complaints.append(f"no revision has a ready replica of every role: {whole}")
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """See how far the roles of each revision are apart, by the replicas that are to stay."""
+        kept: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for pod in self._pods.values():
+            if pod["metadata"]["labels"].get("llm-d.ai/inference-serving") == "true":
+                kept[label(pod, "revision")][label(pod, "role")] += "deletionTimestamp" not in pod["metadata"]
+        self.revisions |= kept.keys()
+        for counts in kept.values():
+            parts = [counts[role_name] / least for role_name, least in self._least.items() if least]
+            self.drift = max(self.drift, max(parts, default=0) - min(parts, default=0))
 
     def _complete(self, whole: list[tuple[str, str, str]]) -> bool:
         roles: defaultdict[str, set[str]] = defaultdict(set)

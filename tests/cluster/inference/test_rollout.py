@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.inference.models import HELD, HOSTS, Judge, image, label, role, uids
+from tests.cluster.inference.models import HELD, HOSTS, ONE_HOST, Judge, image, label, role, uids
 from tests.kube import POD, wait_for
 
 if TYPE_CHECKING:
     from hack.devcluster import Cluster
     from tests.cluster.inference.models import Models
+    from tests.kube import Object
 
 ONE_EACH = {"prefill": 1, "decode": 1}
 
@@ -32,6 +33,28 @@ def test_pc01_both_roles_move_to_one_new_revision(models: Models, control_plane:
     models.change(rollout={"maxSurge": 2}, roles=[role("prefill"), role("decode", args=["--seed=1"])])
     models.serves()
     assert uids(models.pods()) == before
+
+
+@pytest.mark.usefixtures("single_hosts")
+def test_pc01_pc32_another_image_of_one_role_moves_both_in_ratio(
+    models: Models, control_plane: Cluster
+) -> None:
+    def roles(tag: str) -> list[Object]:
+        template = {"spec": {"containers": [{"name": "main", "image": f"example/decode:{tag}"}]}}
+        decode = role("decode", 2, tpu=ONE_HOST, template=template)
+        return [role("prefill", 4, tpu=ONE_HOST), decode]
+
+    models.create(roles=roles("1"))
+    models.serves()
+    four, budgets = {"prefill": 4, "decode": 2}, {"prefill": 5, "decode": 3}
+    with Judge(control_plane.kubeconfig, models.namespace, budgets, four, hosts=1) as judge:
+        models.change(roles=roles("2"))
+        new = models.serves()["currentRevision"]
+    assert {label(pod, "revision") for pod in models.pods().values()} == {new}
+    images = {pod["spec"]["containers"][0]["image"] for pod in models.pods(role="decode").values()}
+    assert images == {"example/decode:2"}
+    assert len(judge.revisions) == 2
+    assert judge.drift <= 1 / 2
 
 
 def test_pc03_without_surge_there_are_never_more_slices_than_asked_for(
@@ -90,6 +113,45 @@ def test_pc18_a_pause_stops_everything_but_repair(models: Models) -> None:
     assert {label(pod, "revision") for pod in models.pods().values()} == {old}
     models.change(rollout={"paused": False})
     assert models.serves()["currentRevision"] != old
+
+
+@pytest.mark.usefixtures("single_hosts")
+def test_case_58_case_60_budgets_are_kept_and_each_replica_is_made_once(
+    models: Models, control_plane: Cluster
+) -> None:
+    budgets = {"maxSurge": 1, "maxUnavailable": 2}
+    models.create(roles=[role("decode", 4, tpu=ONE_HOST)], rollout=budgets)
+    models.serves()
+    five, two = {"decode": 5}, {"decode": 2}
+    with Judge(control_plane.kubeconfig, models.namespace, five, two, hosts=1) as judge:
+        models.change(engine=image("2"))
+        status = models.serves()
+    assert status["restarts"] == 0
+    assert len(judge.uids) == 8
+    assert all(len(uids) == 1 for uids in judge.uids.values())
+
+
+@pytest.mark.usefixtures("single_hosts")
+def test_case_58_an_old_version_that_is_not_ready_does_not_block_its_own_fix(
+    models: Models, control_plane: Cluster
+) -> None:
+    def broken(pod: Object) -> bool:
+        return "devcluster/hold" in (pod["metadata"].get("annotations") or {})
+
+    models.create(roles=[role("decode", 2, tpu=ONE_HOST, template=HELD)])
+    wait_for(lambda: len(models.pods()) == 2, "pods that never become ready")
+    with Judge(control_plane.kubeconfig, models.namespace, {"decode": 3}, {}, hosts=1):
+        models.change(roles=[role("decode", 2, tpu=ONE_HOST)])
+
+        def fixed() -> bool:
+            # kwok leaves those alone that are held, also when they are to go.
+            for name, pod in models.pods().items():
+                if broken(pod) and "deletionTimestamp" in pod["metadata"]:
+                    models.kube.delete(POD, name, models.namespace, gracePeriodSeconds=0)
+            return not any(map(broken, models.pods().values()))
+
+        wait_for(fixed, "the broken ones to be replaced")
+        models.serves()
 
 
 def test_case_59_a_replica_comes_back_from_its_own_revision_in_a_rollout(models: Models) -> None:

@@ -127,6 +127,7 @@ def _limits(goal: Goal, asked: Sequence[RoleGoal], newest: Replicas, *, extra: i
         smallest=min((role.target for role in asked if role.target), default=1),
         downtime=goal.allow_downtime,
         frozen=goal.paused,
+        most=(*(role.target + role.max_surge for role in asked), *none),
     )
 
 

@@ -30,6 +30,7 @@ class Limits(NamedTuple):
         smallest: the smallest target that is not 0; 1 without any.
         downtime: whether there may be no revision that can serve.
         frozen: nothing old goes but what is above `top`.
+        most: `top` where there is room for surge; empty if nobody needs to go for want of that.
     """
 
     target: Row
@@ -41,6 +42,7 @@ class Limits(NamedTuple):
     smallest: int
     downtime: bool = False
     frozen: bool = False
+    most: Row = ()
 
 
 class Replicas(NamedTuple):
@@ -91,6 +93,7 @@ def decide(limits: Limits, newest: Replicas, old: Sequence[Replicas], leaving: R
         return wanted
     serves = newest.servable
     wanted = wanted._replace(old=_shrink(limits, newest, old, _budget(limits, newest, old, before, serves)))
+    wanted = wanted._replace(newest=_without_surplus(limits, newest, wanted))
     if wanted == there and newest.ready == newest.kept and not any(leaving):
         return _unlock(limits, newest, old, before)
     return wanted
@@ -141,6 +144,44 @@ def _grow(limits: Limits, kept: Row, before: Row, leaving: Row) -> Row:
     return tuple(wanted)
 
 
+def _without_surplus(limits: Limits, newest: Replicas, wanted: Wanted) -> Row:
+    """What the newest revision should have, without those beyond target and surge that are not ready.
+
+    There are such after a scale-down in the midst of a rollout, where old replicas serve and have to stay.
+    """
+    row = list(wanted.newest)
+    roles = [role for role, target in enumerate(limits.target) if target and row[role]]
+    most, of = _part(max, row, limits.target, roles)
+    old = [sum(column) for column in zip(*wanted.old, strict=True)]
+    for role, over in enumerate(_over(limits, wanted.newest, old)):
+        if over:
+            stay = max(1, newest.ready[role], _behind(limits, role, most, of))
+            row[role] = min(row[role], max(stay, row[role] - over))
+    return tuple(row)
+
+
+def _over(limits: Limits, newest: Sequence[int], old: Sequence[int]) -> list[int]:
+    """Replicas beyond target and surge, by role; none of roles that have no target."""
+    if not limits.most:
+        return [0] * len(limits.target)
+    return [
+        max(0, now + kept - most) if target else 0
+        for now, kept, most, target in zip(newest, old, limits.most, limits.target, strict=True)
+    ]
+
+
+def _behind(limits: Limits, role: int, most: int, of: int) -> int:
+    """Fewest replicas of a role: no further behind the one that has most than by one of the smallest role.
+
+    Args:
+        limits: targets and budgets.
+        role: the role.
+        most: replicas of the role that has most, as a part of its target.
+        of: that target.
+    """
+    return -(-limits.target[role] * (most * limits.smallest - of) // (of * limits.smallest))
+
+
 def _reach(limits: Limits, kept: Row, before: Row, leaving: Row) -> list[int]:
     """What the newest revision could have of each role.
 
@@ -186,11 +227,13 @@ def _shrink(
 class _Budget:
     """How many old replicas may still go, by role."""
 
-    __slots__ = ("any", "full", "ready")
+    __slots__ = ("any", "full", "over", "ready")
 
-    def __init__(self, spare: list[int], ready: list[int], *, full: bool) -> None:
+    def __init__(self, spare: list[int], ready: list[int], over: list[int], *, full: bool) -> None:
         self.any = spare
         """Of whatever state."""
+        self.over = over
+        """Of those that are not ready, as there are more than target and surge."""
         self.ready = ready
         """Of those that are ready."""
         self.full = full
@@ -199,19 +242,20 @@ class _Budget:
     def allows(self, replicas: Replicas) -> Row:
         """How many of a revision's replicas may go, by role."""
         most = []
-        for kept, ready, spare, loose in zip(
-            replicas.kept, replicas.ready, self.any, self.ready, strict=True
+        for kept, ready, spare, over, loose in zip(
+            replicas.kept, replicas.ready, self.any, self.over, self.ready, strict=True
         ):
             # Those that are not ready go first, and cost nothing of what is ready.
             idle = kept - ready
             allowed = min(kept, spare, idle + max(0, loose))
-            most.append(max(0, allowed, idle if replicas.broken else 0))
+            most.append(max(0, allowed, min(idle, over), idle if replicas.broken else 0))
         return tuple(most)
 
     def spend(self, replicas: Replicas, wanted: Row) -> None:
         """Take what goes of a revision off the budget."""
         for role, left in enumerate(wanted):
             self.any[role] -= replicas.kept[role] - left
+            self.over[role] -= replicas.kept[role] - left
             self.ready[role] -= max(0, replicas.ready[role] - left)
 
 
@@ -238,7 +282,14 @@ def _budget(
         above = (kept + now - top for kept, now, top in zip(before, newest.kept, limits.top, strict=True))
         spare = list(map(min, spare, above))
     loose = [n - floor for n, floor in zip(ready, limits.floor, strict=True)]
-    return _Budget(spare, loose, full=all(n >= floor for n, floor in zip(serving, limits.floor, strict=True)))
+    stays = map(min, newest.kept, limits.target)
+    over = [
+        min(n, kept - held)
+        for n, kept, held in zip(_over(limits, list(stays), before), before, limits.held, strict=True)
+    ]
+    return _Budget(
+        spare, loose, over, full=all(n >= floor for n, floor in zip(serving, limits.floor, strict=True))
+    )
 
 
 def _smaller(limits: Limits, replicas: Replicas, budget: _Budget, *, only: bool) -> Row:
@@ -264,9 +315,7 @@ def _smaller(limits: Limits, replicas: Replicas, budget: _Budget, *, only: bool)
     most, of = _part(max, least, limits.target, roles)
     wanted = list(kept)
     for role in roles:
-        # No further behind the role that keeps most than by one replica of the smallest role.
-        behind = -(-limits.target[role] * (most * limits.smallest - of) // (of * limits.smallest))
-        wanted[role] = min(kept[role], max(least[role], behind))
+        wanted[role] = min(kept[role], max(least[role], _behind(limits, role, most, of)))
     return tuple(wanted)
 
 

@@ -166,11 +166,23 @@ class Promises:
         return max(parts) - min(parts) if parts else 0
 
     def _direction(self, revisions: Sequence[Seen], wanted: Sequence[Row]) -> bool:
-        """5: growth goes to the newest revision and never beyond its target, and it shrinks no further."""
+        """5: growth goes to the newest revision and never beyond its target, and it shrinks no further.
+
+        But for what is not ready, and more than 1 allows, as it may be after a scale-down.
+        """
         newest, *old = zip(revisions, wanted, strict=True)
         if any(n > kept for seen, row in old for n, kept in zip(row, seen.kept, strict=True)):
             return True
         return any(
-            n > max(kept, target) or n < min(kept, target)
-            for n, kept, target in zip(newest[1], newest[0].kept, self.targets, strict=True)
+            n > max(kept, target) or n < self._least(revisions, role)
+            for role, (n, kept, target) in enumerate(
+                zip(newest[1], newest[0].kept, self.targets, strict=True)
+            )
         ) or any(n > target for n, target in zip(newest[1], self.targets, strict=True))
+
+    def _least(self, revisions: Sequence[Seen], role: int) -> int:
+        """Fewest replicas that the newest revision may keep of a role."""
+        newest, *old = revisions
+        stay = min(newest.kept[role], self.targets[role])
+        surplus = stay + sum(seen.kept[role] for seen in old) - self.targets[role] - self.surges[role]
+        return max(min(stay, newest.ready[role]), stay - max(0, surplus))

@@ -100,15 +100,17 @@ class Judge:
         targets, surges, unavailable = (tuple(row) for row in zip(*team, strict=True))
         floor = tuple(max(0, role.target - role.unavailable) for role in team)
         self.promises = Promises(targets, surges, unavailable, downtime=downtime)
+        top = tuple(role.target + role.surge for role in team)
         self.limits = Limits(
             target=targets,
-            top=tuple(role.target + role.surge for role in team),
+            top=top,
             floor=floor,
             keep=tuple(role.target if role.surge else n for role, n in zip(team, floor, strict=True)),
             share=targets,
             held=(0,) * len(team),
             smallest=min(targets),
             downtime=downtime,
+            most=top,
         )
         self.team = team
         self.has = (True,) * len(team)

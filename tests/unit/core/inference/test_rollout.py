@@ -231,6 +231,28 @@ class TestScaling:
         assert wanted(step, "a") == (0, 0)
         assert wanted(step, "b") == (4, 2)
 
+    def test_what_is_not_ready_and_beyond_the_surge_goes_after_a_scale_down(self) -> None:
+        world = World.serving(goal(2, 2), pair("a", 2, 2), pair("b", (2, 0), (2, 0)))
+        step = world.step()
+        assert wanted(step, "a") == (2, 2)
+        assert wanted(step, "b") == (1, 1)
+        assert world.finish()[-1].done
+
+    def test_of_old_ones_too_however_few_are_ready(self) -> None:
+        world = World.serving(goal(2, 2), pair("a", 2, (2, 0)), pair("b", (1, 0), 2))
+        step = world.step()
+        assert wanted(step, "a") == (2, 1)
+        assert wanted(step, "b") == (1, 2)
+        assert world.finish()[-1].done
+
+    def test_what_waits_for_nodes_is_no_surplus(self) -> None:
+        asked = replace(
+            goal(2, 2), roles=(RoleGoal("prefill", 2, shortage="no nodes"), RoleGoal("decode", 2))
+        )
+        there = [pair("a", 2, 2), pair("b", (1, 0), (1, 0))]
+        step = World.serving(asked, *there).step()
+        assert wanted(step, "b") == (1, 1)
+
     def test_a_single_revision_follows_its_targets_both_ways(self) -> None:
         assert wanted(World.serving(goal(6, 2), pair("b", 4, 2)).step(), "b") == (6, 2)
         assert wanted(World.serving(goal(2, 1), pair("b", 4, 2)).step(), "b") == (2, 1)

@@ -95,7 +95,7 @@ class Controller(ABC, Generic[M]):
     def __init__(self, kind: Kind[M], objects: Informer[Custom], sources: Sources) -> None:
         self.kind = kind.resource.kind
         self.objects = objects
-        self._of_kind = kind
+        self._of_kind: Kind[M] = kind
         self._owner = owner_by(kind.label)
         self._cluster, self._quotas, self._queue = sources.cluster, sources.quotas, sources.queue
         self._pending: set[Key] = set()
@@ -111,21 +111,25 @@ class Controller(ABC, Generic[M]):
         self.pods = Informer(api, PODS, Pod, **self._children)
         self.services = Informer(api, SERVICES, Service, **self._children)
         self.pod_groups = OptionalInformer[PodGroup](api, POD_GROUPS, PodGroup, **self._children)
-        self.informers: dict[str, Informer[Any]] = {self.kind: objects}
+        self.informers: Mapping[str, Informer[Any]] = {self.kind: objects}
         objects.listen(self._on_object)
         self.pods.listen(self._on_pod)
         self._read({"Pod": self.pods, "Service": self.services, "PodGroup": self.pod_groups})
         self.pod_groups.listen_served(self._wake)
-        self.informers |= {"ResourceQuota": self._quotas.informer, "Node": self._cluster.nodes}
+        self._know({"ResourceQuota": self._quotas.informer, "Node": self._cluster.nodes})
         self._quotas.listen(self._wake)
         self._cluster.follow(self.pods)
         self._cluster.listen(self._on_node)
 
     def _read(self, children: Mapping[str, Informer[Any]]) -> None:
         """Have decisions depend on children, by kind."""
-        self.informers |= children
+        self._know(children)
         for informer in children.values():
             informer.listen(self._on_child)
+
+    def _know(self, informers: Mapping[str, Informer[Any]]) -> None:
+        """Have these run, and waited for."""
+        self.informers = {**self.informers, **informers}
 
     def all_keys(self) -> list[Key]:
         """All objects."""

@@ -48,7 +48,7 @@ class InferenceController(Controller[TPUInference]):
         self.revisions = Informer(api, CONTROLLER_REVISIONS, ControllerRevision, **self._children)
         self.routing = RoutingState(api, sources.namespace)
         self._read({"TPUInferenceScaler": self.scalers, "ControllerRevision": self.revisions})
-        self.informers |= self.routing.informers
+        self._know(self.routing.informers)
         self.routing.listen(self._on_route, self._on_kinds)
 
     def _on_route(self, key: Key) -> None:

@@ -39,7 +39,7 @@ class JobController(Controller[TPUJob]):
         self._settings = settings
         self.workloads = OptionalInformer[Workload](sources.api, WORKLOADS, Workload, **self._children)
         self._read({"Workload": self.workloads})
-        self.informers |= self._cluster.kueue.informers
+        self._know(self._cluster.kueue.informers)
         # What is served since now, or another flavor, is a matter for all that waits.
         self.workloads.listen_served(self._wake)
         self._cluster.kueue.listen(self._wake)

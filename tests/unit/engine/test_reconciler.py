@@ -79,7 +79,9 @@ class TestTrouble:
 
     async def test_pods_go_and_come_although_one_cannot_be_changed(self) -> None:
         server = fails_with(403, method="PATCH")
-        plan = Plan(applies=(pod(),), deletes=(Delete("Pod", *KEY, "1"),), creates=(pod(name="b"),))
+        seen = pod()
+        seen["metadata"]["uid"] = "1"
+        plan = Plan(applies=(seen,), deletes=(Delete("Pod", *KEY, "1"),), creates=(pod(name="b"),))
         await reconcile(Kind(lambda *_: plan), server, seconds=1)
         methods = [call.method for call in server.calls if "/pods" in call.path]
         assert methods[:3] == ["PATCH", "DELETE", "POST"]

@@ -94,7 +94,7 @@ soak-rollout: venv ## Every state of larger rollouts (ROLLOUT_SPACE=all, or 2/8 
 	@ROLLOUT_SPACE=$(ROLLOUT_SPACE) $(BIN)/pytest -q tests/unit/core/inference/test_rollout_space.py
 
 test: venv binaries images ## Everything but TorchTPU, the soak, the benchmarks and test-long
-	@$(BIN)/pytest --numprocesses 2 --dist loadgroup tests --ignore tests/torchtpu $(addprefix --ignore ,$(LONG))
+	@$(BIN)/pytest --numprocesses 2 tests --ignore tests/torchtpu $(addprefix --ignore ,$(LONG))
 
 test-long: venv binaries images ## What takes minutes more: every field changed, serving behind Envoy, a real Ray cluster
 	@$(BIN)/pytest $(LONG)

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from hack.devcluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xdist.remote import Producer
+
 FAKE_NODES = 16
-CLUSTERS = [Path(__file__).parent / suite for suite in ("cluster", "e2e", "torchtpu")]
+CLUSTERS = ("tests/cluster/", "tests/e2e/", "tests/torchtpu/")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what needs a cluster together: of workers that share the tests, one has all of it."""
-    for item in items:
-        if any(suite in item.path.parents for suite in CLUSTERS):
-            item.add_marker(pytest.mark.xdist_group("cluster"))
+class OneHasTheClusters(LoadScopeScheduling):  # type: ignore[misc] # it has no types
+    """Of workers that share the tests, one has all that need a cluster.
+
+    Marks of groups, pytest-xdist's own way to say so, are lost on pytest 9.2.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "clusters" if nodeid.startswith(CLUSTERS) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneHasTheClusters:
+    """Called by pytest-xdist where there are workers."""
+    return OneHasTheClusters(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

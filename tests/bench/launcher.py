@@ -206,8 +206,8 @@ def markdown(found: dict[str, list[float]]) -> str:
     for metric, values in found.items():
         unit, limit = UNITS.get(metric, "s"), LIMITS.get(metric)
         kept = "" if limit is None else "kept" if median(values) <= limit else "**over**"
-        figures = [f"{each:.3g} {unit}" for each in (median(values), min(values), max(values))]
-        rows.append((metric, *figures, "" if limit is None else f"{limit:g} {unit}", kept))
+        middle, least, most = (f"{each:.3g} {unit}" for each in (median(values), min(values), max(values)))
+        rows.append((metric, middle, least, most, "" if limit is None else f"{limit:g} {unit}", kept))
     return table(rows) + "\n"
 
 

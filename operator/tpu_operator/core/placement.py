@@ -122,10 +122,9 @@ class Pools:
         if pod.finished:
             self.drop_pod(key)
             return
-        tenant = Tenant(
-            meta.labels.get(names.LABEL_SLICE_ID, ""),
-            f"{meta.namespace}/{_owner(meta.labels)}",
-        )
+        # Anybody can write labels: a pod that takes no chips must not keep slices out of a pool.
+        slice_id = meta.labels.get(names.LABEL_SLICE_ID, "") if pod.asks_for_chips else ""
+        tenant = Tenant(slice_id, f"{meta.namespace}/{_owner(meta.labels)}")
         seat = (pod.spec.node_name, pod.spec.node_selector.pool, tenant)
         if self._seats.get(key) == seat:
             return

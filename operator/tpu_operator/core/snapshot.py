@@ -14,7 +14,7 @@ import msgspec
 
 from tpu_operator.core import names
 from tpu_operator.core.nodes import Nodes
-from tpu_operator.core.numbers import whole
+from tpu_operator.core.numbers import quantity, whole
 from tpu_operator.core.placement import Pools
 from tpu_operator.core.quota import Quotas
 from tpu_operator.core.report import read
@@ -156,10 +156,23 @@ class PodStatus(View, frozen=True):
     init_container_statuses: list[ContainerStatus] = msgspec.field(default_factory=list)
 
 
+class Limits(View, frozen=True):
+    """The part of a container's limits that decisions read."""
+
+    tpu: str | int = msgspec.field(default="", name=names.TPU_RESOURCE)
+
+
+class Resources(View, frozen=True):
+    """The part of a container's resources that decisions read."""
+
+    limits: Limits = Limits()
+
+
 class Container(View, frozen=True):
-    """A container of a pod, by name."""
+    """A container of a pod."""
 
     name: str
+    resources: Resources = Resources()
 
 
 class NodeSelector(View, frozen=True):
@@ -196,6 +209,11 @@ class Pod(View, frozen=True):
     def name(self) -> str:
         """Name of the pod."""
         return self.metadata.name
+
+    @property
+    def asks_for_chips(self) -> bool:
+        """Whether it takes chips, which a quota of its namespace counts."""
+        return any(quantity(each.resources.limits.tpu) for each in self.spec.containers)
 
     @property
     def attempt(self) -> int:

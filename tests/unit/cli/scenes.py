@@ -69,7 +69,10 @@ def in_use() -> World:
                     "namespace": "team-b",
                     "labels": {"tpu-operator.dev/job": "big", "tpu-operator.dev/slice-id": "other-0"},
                 },
-                "spec": {"nodeName": "pool-a-0"},
+                "spec": {
+                    "nodeName": "pool-a-0",
+                    "containers": [{"name": "main", "resources": {"limits": {"google.com/tpu": "4"}}}],
+                },
                 "status": {"phase": "Running"},
             }
         ),

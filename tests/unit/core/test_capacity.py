@@ -22,11 +22,12 @@ OTHERS = "gke-tpu-accelerator=tpu-v5-lite-podslice"
 SELECTOR = {ACCELERATOR: "tpu-v5-lite-podslice", "cloud.google.com/gke-tpu-topology": "4x4"}
 SAYS = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/9 nodes fit"}
 
+CONTAINERS = [{"name": "main", "resources": {"limits": {"google.com/tpu": "4"}}}]
+
 
 def pod(name: str = "train-0-0", slice_id: str = "a", **status: Any) -> Pod:
-    return decode_pod(
-        {"metadata": {"name": name, "labels": {"tpu-operator.dev/slice-id": slice_id}}}, **status
-    )
+    metadata = {"name": name, "labels": {"tpu-operator.dev/slice-id": slice_id}}
+    return decode_pod({"metadata": metadata, "spec": {"containers": CONTAINERS}}, **status)
 
 
 def waiting(name: str = "train-0-0", slice_id: str = "a") -> Pod:
@@ -38,7 +39,8 @@ def tenant(slice_id: str, node_name: str, job_name: str) -> Pod:
     """A pod of another job."""
     labels = {"tpu-operator.dev/slice-id": slice_id, "tpu-operator.dev/job": job_name}
     metadata = {"name": f"{slice_id}-on-{node_name}", "namespace": "default", "labels": labels}
-    return decode_pod({"metadata": metadata, "spec": {"nodeName": node_name}}, **RUNNING)
+    spec = {"nodeName": node_name, "containers": CONTAINERS}
+    return decode_pod({"metadata": metadata, "spec": spec}, **RUNNING)
 
 
 def told(

@@ -25,11 +25,18 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
 
 
 def tenant(
-    name: str = "other-0-0", at: str = "", pinned: str = "", slice_id: str = "x-0", **status: Any
+    name: str = "other-0-0",
+    at: str = "",
+    pinned: str = "",
+    slice_id: str = "x-0",
+    chips: str = "4",
+    **status: Any,
 ) -> Pod:
     """A pod of another job."""
     labels = {"tpu-operator.dev/job": "other"} | ({"tpu-operator.dev/slice-id": slice_id} if slice_id else {})
-    spec = {"nodeName": at, "nodeSelector": {POOL: pinned} if pinned else {}}
+    main = {"name": "main", "resources": {"limits": {"google.com/tpu": chips}} if chips else {}}
+    pool = {POOL: pinned} if pinned else {}
+    spec = {"nodeName": at, "nodeSelector": pool, "containers": [{"name": "side"}, main]}
     return decode_pod(
         {"metadata": {"name": name, "namespace": "default", "labels": labels}, "spec": spec}, **status
     )
@@ -106,8 +113,10 @@ class TestTenants:
             tenant(at="a-2", phase="Succeeded"),
             tenant(at="a-2", slice_id=""),
             tenant(at="a-2", slice_id="mine"),
+            tenant(at="a-2", chips=""),
+            tenant(pinned="a", chips="0"),
         ],
-        ids=["finished", "head", "own"],
+        ids=["finished", "head", "own", "poses as a slice", "poses with no chips"],
     )
     def test_pods_that_hold_nothing_against_it(self, pod: Pod) -> None:
         assert choice(pools_of(node_pool("a").values(), [pod])) == {"mine": "a"}

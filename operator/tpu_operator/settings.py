@@ -76,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--emulate", choices=["", "cpu"], default="", help="`cpu` where the cluster has no TPUs")
     add("--inject-topology-env", action="store_true", help="set what GKE's device plugin sets on GKE")
     add(
+        "--allow-host-path-caches",
+        action="store_true",
+        help="let caches be directories of nodes, which pods then read and write",
+    )
+    add(
         "--namespace",
         action="append",
         default=[],
@@ -118,6 +123,7 @@ def from_arguments(arguments: argparse.Namespace) -> Settings:
             launcher_image=arguments.launcher_image,
             emulate=arguments.emulate,
             inject_topology_env=arguments.inject_topology_env,
+            allow_host_path_caches=arguments.allow_host_path_caches,
         ),
         images=Images(
             engine=arguments.runtime_image,

@@ -57,6 +57,7 @@ class Operator:
         self.arguments = [
             "--runtime-image=example/runtime:1",
             "--launcher-image=example/operator:1",
+            "--allow-host-path-caches",
             f"--identity={self.identity}",
             f"--metrics-port={self.metrics_port}",
             f"--health-port={self.health_port}",

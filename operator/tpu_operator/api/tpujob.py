@@ -180,7 +180,8 @@ class CompileCache(Model):
     )
     host_path: str | None = Field(
         default=None,
-        description="Directory on the node, created if absent.",
+        description="Directory on the node, created if absent; only where the chart's value "
+        "allowHostPathCaches allows it.",
         max_length=4096,
         json_schema_extra=validations(
             rule("self.startsWith('/')", "must be an absolute path, such as /var/cache/tpu")

@@ -20,3 +20,6 @@ class PodSettings:
 
     inject_topology_env: bool = False
     """Compute the variables that GKE's device plugin sets, for clusters without it."""
+
+    allow_host_path_caches: bool = False
+    """Whether caches may be directories of nodes: whoever may create an object reads and writes these."""

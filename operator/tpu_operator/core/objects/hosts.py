@@ -19,6 +19,7 @@ from tpu_operator.core.environment import (
 )
 from tpu_operator.core.kueue import Grant
 from tpu_operator.core.numbers import whole
+from tpu_operator.core.objects import hostpaths
 from tpu_operator.core.objects.merge import merge
 from tpu_operator.core.objects.preflight import preflight
 from tpu_operator.core.placement import Demand
@@ -138,6 +139,7 @@ class HostFactory:
         faults = (
             *conflicts(base, pod, self.fields.template),
             *self._main_conflicts(base, pod),
+            *hostpaths.refused(base, self.settings, self.fields.program),
             *_oversized(pod["spec"], self.fields.owner),
         )
         return BuiltPod(pod, faults, overrides)

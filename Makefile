@@ -52,14 +52,16 @@ fmt: venv ## Format and fix what can be fixed
 check: venv ## Lint, types, import contracts, generated files
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy operator/tpu_operator runtime/tpu_runtime hack/devcluster tests
+	@$(BIN)/mypy operator/tpu_operator runtime/tpu_runtime hack tests
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tpu_operator.api.crd --check crds
 	@$(BIN)/python -m tpu_operator.api.reference --check docs/api.md
+	@$(BIN)/python -m hack.dependencies --check docs/dependencies.md
 
-generate: venv ## Write generated files (crds/, docs/api.md)
+generate: venv ## Write generated files (crds/, docs/api.md, docs/dependencies.md)
 	@$(BIN)/python -m tpu_operator.api.crd --write crds
 	@$(BIN)/python -m tpu_operator.api.reference --write docs/api.md
+	@$(BIN)/python -m hack.dependencies --write docs/dependencies.md
 
 unit: venv ## Tests without a cluster
 	@$(BIN)/pytest tests/unit tests/property
@@ -68,7 +70,7 @@ binaries: ## Build Kubernetes and the other tools of the local cluster, once for
 	@$(PYTHON) -m hack.devcluster binaries >/dev/null
 
 cluster-test: venv binaries ## The operator against a real control plane with fake nodes
-	@$(BIN)/pytest tests/cluster --ignore tests/cluster/faults --ignore tests/cluster/operations
+	@$(BIN)/pytest tests/cluster --ignore tests/cluster/faults $(addprefix --ignore ,$(filter tests/cluster/%,$(LONG)))
 
 faults: venv binaries ## The operator killed and cut off at every turn
 	@$(BIN)/pytest tests/cluster/faults
@@ -81,9 +83,6 @@ e2e: venv binaries images ## Images, chart and jobs on real kubelets
 
 bench: venv $(SHIPPED)/.installed binaries ## Compare the operator with the least possible and with its peers (ARGS="--help")
 	@$(BIN)/python -m tests.bench $(ARGS)
-
-bench-launcher: venv torchtpu ## Measure what the launcher costs, beside plain torchrun (ARGS="--help")
-	@$(BIN)/python -m tests.bench.launcher $(ARGS)
 
 soak: soak-cluster soak-simulation soak-rollout ## Random faults for ten minutes, 20,000 simulated lives, and all rollouts
 
@@ -108,6 +107,12 @@ test-torchtpu: venv torchtpu binaries images ## The real TorchTPU, emulated: col
 images: venv ## Build the operator and runtime images
 	@hack/images.sh
 
+sbom: venv ## Write what is in each image as CycloneDX to dist/sbom/
+	@hack/sbom.sh $(BIN)
+
+release: venv | $(UV) ## Build wheel, sources, chart, images and SBOMs into dist/release/ (SNAPSHOT=1 without a section in CHANGELOG.md)
+	@hack/release.sh $(UV) $(BIN)
+
 devcluster-up: ## Start a local cluster of 4 TPU nodes (NAME=, ARGS="--fake-nodes 64")
 	@CLUSTER=$(CLUSTER) $(PYTHON) -m hack.devcluster up --name $(NAME) $(ARGS)
 
@@ -117,4 +122,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: bench-launcher soak-rollout operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo
+.PHONY: sbom release soak-rollout operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo

@@ -14,6 +14,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
+{{/* Labels of what Prometheus or Grafana select by labels of their own. Takes the root and a part of the values. */}}
+{{- define "tpu-operator.monitorLabels" -}}
+{{ include "tpu-operator.labels" (first .) }}
+{{- with (last .).labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- define "tpu-operator.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}

@@ -1,20 +1,18 @@
 """What helm makes of the chart."""
 
-import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from hack.devcluster import binaries
+from tests.unit.chart.rendering import CHART, Manifest, Render, Template, of_kind
 from tpu_operator import settings
 
-CHART = Path(__file__).parents[3] / "charts" / "tpu-operator"
-EVERYTHING = {
+EVERYTHING: Manifest = {
     "image": {"repository": "example.test/tpu-operator", "tag": "v1", "pullPolicy": "Always"},
     "runtime": {"image": {"repository": "example.test/tpu-runtime", "tag": "v2"}},
     "imagePullSecrets": [{"name": "pull"}],
@@ -29,58 +27,27 @@ EVERYTHING = {
     "nodeSelector": {"pool": "system"},
     "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
     "affinity": {"nodeAffinity": {}},
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+    ],
     "podAnnotations": {"example.test/team": "platform"},
-    "metrics": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+    "allowHostPathCaches": True,
+    "networkPolicy": {
+        "enabled": True,
+        "metricsFrom": [
+            {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+        ],
+        "egress": [{"to": [{"ipBlock": {"cidr": "192.0.2.1/32"}}], "ports": [{"port": 443}]}],
+    },
+    "metrics": {
+        "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "workloadMonitor": {"enabled": True},
+        "rules": {"enabled": True},
+        "dashboard": {"enabled": True},
+    },
 }
 
-Manifest = dict[str, Any]
 Rules = set[tuple[str, str, tuple[str, ...]]]
-
-
-@pytest.fixture(scope="session")
-def helm() -> Path:
-    return binaries.ensure(["helm"])["helm"]
-
-
-Template = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture
-def template(helm: Path, tmp_path: Path) -> Template:
-    def run(values: Manifest | None = None, chart: Path = CHART) -> "subprocess.CompletedProcess[str]":
-        file = tmp_path / "values.json"
-        file.write_text(json.dumps(values or {}))
-        command: list[str | Path] = [
-            helm,
-            "template",
-            "tpu-operator",
-            chart,
-            "--namespace",
-            "tpu-operator",
-            "--values",
-            file,
-        ]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    return run
-
-
-Render = Callable[..., list[Manifest]]
-
-
-@pytest.fixture
-def render(template: Template) -> Render:
-    def run(values: Manifest | None = None, chart: Path = CHART) -> list[Manifest]:
-        done = template(values, chart)
-        assert done.returncode == 0, done.stderr
-        return [document for document in yaml.safe_load_all(done.stdout) if document]
-
-    return run
-
-
-def of_kind(objects: list[Manifest], kind: str) -> dict[str, Manifest]:
-    found = [each for each in objects if each["kind"] == kind]
-    return {f"{o['metadata'].get('namespace', '')}/{o['metadata']['name']}": o for o in found}
 
 
 def deployment(objects: list[Manifest]) -> Manifest:
@@ -98,8 +65,7 @@ def rules(role: Manifest) -> Rules:
 
 def _rules(role: Manifest) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     for rule in role["rules"]:
-        for resource in rule["resources"]:
-            (group,) = rule["apiGroups"]
+        for group, resource in product(rule["apiGroups"], rule["resources"]):
             yield f"{group}/{resource}", ",".join(rule.get("resourceNames", ())), tuple(sorted(rule["verbs"]))
 
 
@@ -137,7 +103,7 @@ IN_CLUSTER: Rules = {
 @pytest.mark.parametrize("values", [{}, EVERYTHING, EVERYTHING | {"watchNamespaces": ["a", "b"]}])
 def test_objects_are_valid(render: Render, values: Manifest) -> None:
     for each in render(values):
-        if each["kind"] != "PodMonitor":  # not a kind of Kubernetes
+        if each["apiVersion"] != "monitoring.coreos.com/v1":  # test_monitoring.py looks at these
             kubernetes_validate.validate(each, "1.37", strict=True)
 
 
@@ -165,6 +131,12 @@ def test_lint_finds_nothing(helm: Path) -> None:
         ({"nodeSelector": {"pool": 1}}, "/nodeSelector/pool"),
         ({"extraArgs": "--workers=8"}, "/extraArgs"),
         ({"metrics": {"podMonitor": {"interval": "often"}}}, "/metrics/podMonitor/interval"),
+        ({"metrics": {"rules": {"runbook": "docs/alerts.md"}}}, "/metrics/rules/runbook"),
+        ({"metrics": {"dashboard": {"labels": {"grafana_dashboard": 1}}}}, "/metrics/dashboard/labels"),
+        ({"networkPolicy": {"ingress": []}}, "/networkPolicy"),
+        ({"topologySpreadConstraints": [{"topologyKey": "zone"}]}, "/topologySpreadConstraints/0"),
+        ({"podDisruptionBudget": {"minAvailable": 1}}, "/podDisruptionBudget"),
+        ({"allowHostPathCaches": "yes"}, "/allowHostPathCaches"),
     ],
 )
 def test_wrong_values_are_refused_by_name(template: Template, values: Manifest, complaint: str) -> None:
@@ -229,6 +201,7 @@ def test_the_operator_understands_its_arguments(render: Render) -> None:
     assert parsed.pods.launcher_image == "example.test/tpu-operator:v1"
     assert parsed.pods.emulate == "cpu"
     assert parsed.pods.inject_topology_env
+    assert parsed.pods.allow_host_path_caches
     assert (parsed.metrics_port, parsed.health_port) == (8080, 8081)
     assert (parsed.log_level, parsed.log_format, parsed.workers) == ("debug", "json", 8)
 
@@ -239,6 +212,7 @@ def test_images_default_to_the_version_of_the_chart(render: Render) -> None:
     assert parsed.pods.runtime_image == f"tpu-runtime:{version}"
     assert container(render())["image"] == parsed.pods.launcher_image == f"tpu-operator:{version}"
     assert (parsed.pods.emulate, parsed.pods.inject_topology_env, parsed.namespaces) == ("", False, ())
+    assert not parsed.pods.allow_host_path_caches
 
 
 def test_pods_meet_the_restricted_security_standard(render: Render) -> None:
@@ -279,13 +253,54 @@ def test_probes_and_service_name_ports_that_exist(render: Render) -> None:
     assert main["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
     assert ports == {"metrics": 8080, "health": 8081}
     (service,) = of_kind(objects, "Service").values()
-    (monitor,) = of_kind(objects, "PodMonitor").values()
+    monitor = of_kind(objects, "PodMonitor")["tpu-operator/tpu-operator"]
     assert service["spec"]["ports"][0]["targetPort"] in ports
     assert monitor["spec"]["podMetricsEndpoints"][0]["port"] in ports
 
 
-def test_a_pod_monitor_is_made_only_on_request(render: Render) -> None:
-    assert not of_kind(render(), "PodMonitor")
+def test_what_needs_other_operators_or_a_network_plugin_is_made_only_on_request(render: Render) -> None:
+    kinds = {each["kind"] for each in render()}
+    assert not kinds & {"PodMonitor", "ServiceMonitor", "PrometheusRule", "ConfigMap", "NetworkPolicy"}
+
+
+def test_a_network_policy_lets_in_requests_for_metrics_alone(render: Render) -> None:
+    objects = render({"networkPolicy": {"enabled": True}})
+    (policy,) = of_kind(objects, "NetworkPolicy").values()
+    labels = deployment(objects)["spec"]["template"]["metadata"]["labels"]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert policy["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": "metrics"}]}]
+
+
+def test_a_network_policy_can_name_who_may_ask_and_where_the_operator_may_connect_to(render: Render) -> None:
+    (policy,) = of_kind(render(EVERYTHING), "NetworkPolicy").values()
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    (rule,) = policy["spec"]["ingress"]
+    assert rule["from"] == EVERYTHING["networkPolicy"]["metricsFrom"]
+    assert policy["spec"]["egress"] == EVERYTHING["networkPolicy"]["egress"]
+
+
+def test_the_spread_can_be_another_one(render: Render) -> None:
+    (zones,) = EVERYTHING["topologySpreadConstraints"]
+    own = {"labelSelector": {"matchLabels": {"own": "selector"}}}
+    pod = deployment(render({"topologySpreadConstraints": [zones, zones | own]}))["spec"]["template"]
+    first, second = pod["spec"]["topologySpreadConstraints"]
+    assert first["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert {key: first[key] for key in zones} == zones
+    assert second == zones | own
+
+
+def test_the_disruption_budget_can_be_left_out(render: Render) -> None:
+    assert not of_kind(render({"podDisruptionBudget": {"enabled": False}}), "PodDisruptionBudget")
+
+
+def test_no_role_reads_secrets_or_has_a_wildcard(render: Render) -> None:
+    objects = render()
+    for role in [*of_kind(objects, "ClusterRole").values(), *of_kind(objects, "Role").values()]:
+        for resource, _, verbs in rules(role):
+            assert "*" not in f"{resource} {verbs}"
+            assert resource not in {"/secrets", "/serviceaccounts/token", "/pods/exec"}
+            assert not {"escalate", "impersonate"} & set(verbs)
 
 
 def crd_files() -> set[str]:

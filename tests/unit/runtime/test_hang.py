@@ -97,6 +97,25 @@ def test_a_program_that_hangs_says_where_before_it_ends(launch: Launch) -> None:
     assert "in wait_for_a_peer" in message["log"]
 
 
+def test_all_processes_of_all_hosts_say_where_they_stand_before_any_host_ends(
+    launch: Launch, port: int
+) -> None:
+    env = {"TPU_LAUNCH_HANG_SECONDS": "2", "TPU_OPERATOR_COORDINATOR": f"localhost:{port}"}
+    hosts = [
+        launch(
+            variables(env, hosts=2, host=host, processes=2, TPU_LAUNCH_PORT=str(port) if host == 0 else "0"),
+            sys.executable,
+            "-c",
+            STUCK,
+        )
+        for host in (0, 1)
+    ]
+    assert [launcher.code() for launcher in hosts] == [77, 77]
+    for launcher in hosts:
+        said = [line for line in launcher.stderr.splitlines() if "in wait_for_a_peer" in line]
+        assert sorted(line.split()[0] for line in said) == ["[0]", "[1]"], launcher.stderr
+
+
 def test_stacks_can_be_asked_for_while_it_runs(launch: Launch, port: int) -> None:
     launcher = launch(variables(TPU_LAUNCH_PORT=str(port)), sys.executable, "-c", STUCK)
     launcher.wait_for("stuck")

@@ -84,6 +84,9 @@ e2e: venv binaries images ## Images, chart and jobs on real kubelets
 bench: venv $(SHIPPED)/.installed binaries ## Compare the operator with the least possible and with its peers (ARGS="--help")
 	@$(BIN)/python -m tests.bench $(ARGS)
 
+bench-launcher: venv torchtpu ## Measure what the launcher costs, beside plain torchrun (ARGS="--help")
+	@$(BIN)/python -m tests.bench.launcher $(ARGS)
+
 soak: soak-cluster soak-simulation soak-rollout ## Random faults for ten minutes, 20,000 simulated lives, and all rollouts
 
 soak-cluster: venv binaries ## Ten minutes of faults beside a real control plane (SOAK_SECONDS=600)
@@ -122,4 +125,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: sbom release soak-rollout operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo
+.PHONY: bench-launcher sbom release soak-rollout operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo

@@ -11,6 +11,7 @@ from tpu_runtime import gate as gates
 from tpu_runtime import http
 
 if TYPE_CHECKING:
+    from tpu_runtime.chips import Chips
     from tpu_runtime.gate import Gate
     from tpu_runtime.hang import Heart
     from tpu_runtime.processes import Group
@@ -31,6 +32,7 @@ class Health:
         restarts: attempts that the pod has seen the end of without being replaced.
         heart: the heartbeats of the processes, once they were started.
         works: whether what the processes are to bring up is up; None if that is not for us to know.
+        chips: what libtpu says of the chips, where there are any.
     """
 
     gate: Optional[Gate]
@@ -41,6 +43,7 @@ class Health:
     restarts: int = 0
     heart: Optional[Heart] = None
     works: Optional[Callable[[], Awaitable[bool]]] = None
+    chips: Optional[Chips] = None
 
     def wait_again(self) -> None:
         """Back to the gate, once the processes have ended."""
@@ -108,7 +111,8 @@ class Health:
                 "Seconds since the last heartbeat of a process, or since one wrote something if none has any."
             )
             rows.append(("heartbeat_age_seconds", "gauge", text, age))
-        return http.Response(200, "".join(_metric(*row) for row in rows).encode(), _METRICS_TYPE)
+        of_chips = await self.chips.metrics() if self.chips and self.group and self.group.running else ""
+        return http.Response(200, ("".join(_metric(*row) for row in rows) + of_chips).encode(), _METRICS_TYPE)
 
     async def _stacks(self) -> http.Response:
         stacks = await self.heart.stacks() if self.heart else ""

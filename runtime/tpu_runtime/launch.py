@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Optional
 
 from tpu_runtime import doctor, early, emulate, frameworks, hang, http, memory, notice, report, spare
+from tpu_runtime.chips import Chips
 from tpu_runtime.early import STOP_SIGNALS
 from tpu_runtime.environment import at_attempt, launch_port, read_environment
 from tpu_runtime.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, LaunchError
@@ -248,6 +249,8 @@ class _Launch:
         health.expected = len(commands)
         with contextlib.ExitStack() as watches:
             beats = health.heart = watches.enter_context(hang.heart())
+            if not env.hardware.emulated:
+                health.chips = Chips(self._command, beats.variables(env.variables))
             kills = watches.enter_context(memory.watched())
             watches.enter_context(notice.watched(env, group))
             watches.enter_context(hang.watched(env, group, beats))

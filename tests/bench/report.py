@@ -18,10 +18,10 @@ END: Final = "<!-- end of what `make bench` writes -->"
 
 def markdown(results: Results) -> str:
     """Everything, as the part of the README that is generated."""
-    parts = ["## Against the limits", _table(_limits(results)), "## Seconds until all hosts are ready"]
-    parts += [_table(_headline(results))]
+    parts = ["## Against the limits", table(_limits(results)), "## Seconds until all hosts are ready"]
+    parts += [table(_headline(results))]
     for scenario, rates in _pairs(results):
-        parts += [f"### {scenario}, {rates} rates", _table(_details(results, scenario, rates))]
+        parts += [f"### {scenario}, {rates} rates", table(_details(results, scenario, rates))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -81,7 +81,8 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value == int(value) or value >= 1000 else f"{value:.3g}"
 
 
-def _table(rows: Iterable[Sequence[str]]) -> str:
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """Rows as Markdown; the first one is the head."""
     head, *body = list(rows)
     lines = [head, ["---"] * len(head), *body]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

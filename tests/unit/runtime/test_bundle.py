@@ -36,6 +36,22 @@ def test_the_same_sources_make_the_same_bytes(pyz: Path) -> None:
     assert pyz.read_bytes() == bundle.bundle()
 
 
+def said(pyz: Path, code: str) -> str:
+    """What a program prints that finds the launcher in the file."""
+    command = [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {str(pyz)!r}); {code}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_nothing_is_compiled_where_it_starts(pyz: Path) -> None:
+    # Code that came compiled knows its name in the archive; what Python compiles has the path of the archive.
+    found = said(pyz, "from tpu_runtime import launch; print(launch.main.__code__.co_filename)")
+    assert found == "tpu_runtime/launch.py\n"
+
+
+def test_the_file_and_its_sources_are_one_build(pyz: Path) -> None:
+    assert said(pyz, "from tpu_runtime import bundle; print(bundle.build())") == f"{bundle.build()}\n"
+
+
 def test_it_needs_nothing_but_the_standard_library(launch: Launch, pyz: Path) -> None:
     prefix = [sys.executable, "-S", "-I", "-W", "error", str(pyz)]
     launcher = launch(

@@ -76,6 +76,22 @@ def kube(operator: Kube, request: pytest.FixtureRequest) -> Iterator[Kube]:
     operator.kubectl("delete", "namespace", name, "--ignore-not-found", "--timeout=120s")
 
 
+@pytest.fixture
+def two_slices(operator: Kube) -> Iterator[None]:
+    """The nodes as the pools `half-0` and `half-1` of 2x4 slices, in place of one of a 4x4 slice."""
+    topology, pool = "cloud.google.com/gke-tpu-topology", "cloud.google.com/gke-nodepool"
+    before = {
+        node["metadata"]["name"]: node["metadata"]["labels"] for node in operator.find("nodes", topology)
+    }
+    for index, name in enumerate(before):
+        half = [f"{topology}=2x4", f"{pool}=half-{index // 2}"]
+        operator.kubectl("label", "node", name, "--overwrite", *half)
+    yield
+    for name, labels in before.items():
+        old = [f"{key}={labels[key]}" for key in (topology, pool)]
+        operator.kubectl("label", "node", name, "--overwrite", *old)
+
+
 @pytest.fixture(scope="session")
 def machines(operator: Kube) -> Cluster:
     """The dev cluster below the API: its nodes' own processes."""

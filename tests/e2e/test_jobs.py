@@ -4,7 +4,7 @@ import json
 
 import yaml
 
-from tests.e2e.kube import ROOT, Kube, job, python, wait_for
+from tests.e2e.kube import ROOT, Kube, Object, job, python, wait_for
 
 HOSTS = [0, 1, 2, 3]
 RESOLVE = """
@@ -15,8 +15,8 @@ print(json.dumps({name: socket.gethostbyname(name) for name in names}))
 STAY = ["sh", "-c", "exec sleep 600"]
 
 
-def example(name: str) -> dict[str, object]:
-    loaded: dict[str, object] = yaml.safe_load((ROOT / "examples" / name).read_text())
+def example(name: str) -> Object:
+    loaded: Object = yaml.safe_load((ROOT / "examples" / name).read_text())
     return loaded
 
 
@@ -76,13 +76,16 @@ def test_a_failing_host_is_named_although_its_peers_fail_right_after(kube: Kube)
 
 def test_an_image_with_nothing_but_python_gets_the_launcher_from_an_init_container(kube: Kube) -> None:
     # The operator's image runs as another user, has no JAX, and is not the runtime's.
-    spec = python("foreign", RESOLVE, run={"image": "localhost/tpu-operator:dev"})
-    kube.apply(spec)
-    status = kube.finish("foreign")
+    foreign = example("foreign-image.yaml")
+    foreign["spec"]["run"]["image"] = "localhost/tpu-operator:dev"
+    kube.apply(foreign)
+    status = kube.finish("foreign-image")
     assert status["phase"] == "Succeeded", status
-    (first, *_) = kube.pods("foreign")
+    (first, *_) = kube.pods("foreign-image")
     assert [each["name"] for each in first["spec"]["initContainers"]] == ["tpu-launch"]
-    assert len(resolved(kube, "foreign")) == 4
+    names = [f"foreign-image-0-{host}.foreign-image" for host in HOSTS]
+    expected = dict(zip(names, addresses(kube, "foreign-image"), strict=True))
+    assert resolved(kube, "foreign-image") == [expected] * 4
 
 
 def test_apply_delete_apply_leaves_nothing_behind(kube: Kube) -> None:

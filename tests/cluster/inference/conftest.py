@@ -12,7 +12,7 @@ from tests.cluster.inference.models import INFERENCE, ONE_HOST, Models
 from tests.kube import NODE, POD, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.kube import Kube
 
@@ -27,21 +27,31 @@ def models(kube: Kube, namespace: str) -> Iterator[Models]:
 
 
 @pytest.fixture
-def single_hosts(kube: Kube) -> Iterator[None]:
-    """Nodes for ten replicas of one host, which no other test asks for."""
-    names = [f"single-{index}" for index in range(10)]
-    for name in names:
-        made = copy.deepcopy(fake.node(0))
-        labels = {
-            "kubernetes.io/hostname": name,
-            "cloud.google.com/gke-tpu-topology": ONE_HOST["topology"],
-            "cloud.google.com/gke-nodepool": name,
-        }
-        made["metadata"] |= {"name": name, "labels": made["metadata"]["labels"] | labels}
-        kube.create(NODE, made)
-    yield
-    for name in names:
+def make_nodes(kube: Kube) -> Iterator[Callable[..., list[str]]]:
+    """Makes nodes that no other test asks for, each in a pool of its own unless labels say otherwise."""
+    made: list[str] = []
+
+    def make(prefix: str, count: int, **labels: str) -> list[str]:
+        names = [f"{prefix}-{index}" for index in range(count)]
+        for name in names:
+            node = copy.deepcopy(fake.node(0))
+            own = {"cloud.google.com/gke-nodepool": name}
+            own |= {f"cloud.google.com/gke-{key}": value for key, value in labels.items()}
+            labelled = node["metadata"]["labels"] | own | {"kubernetes.io/hostname": name}
+            node["metadata"] |= {"name": name, "labels": labelled}
+            kube.create(NODE, node)
+            made.append(name)
+        return names
+
+    yield make
+    for name in made:
         kube.delete(NODE, name)
+
+
+@pytest.fixture
+def single_hosts(make_nodes: Callable[..., list[str]]) -> None:
+    """Nodes for ten replicas of one host."""
+    make_nodes("single", 10, **{"tpu-topology": ONE_HOST["topology"]})
 
 
 def _gone(kube: Kube, namespace: str) -> bool:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.inference.models import HELD, HOSTS, REVISION, SCALER, label, role, uids
-from tests.kube import POD, SERVICE, wait_for
+from tests.kube import NODE, POD, POD_GROUP, SERVICE, wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.cluster.conftest import Operator
     from tests.cluster.inference.models import Models
     from tests.kube import Kube
@@ -78,6 +80,28 @@ def test_a_pod_that_somebody_deletes_takes_its_replica_with_it(models: Models, k
     models.serves()
     assert not set(before.values()) & set(uids(models.pods()).values())
     assert models.status()["lastFailure"]["cause"] == "PodDeleted"
+
+
+def test_without_room_for_all_hosts_of_a_replica_none_is_bound(
+    models: Models, kube: Kube, make_nodes: Callable[..., list[str]]
+) -> None:
+    shape = {"tpu-accelerator": "tpu-v5p-slice", "tpu-topology": "2x2x4", "nodepool": "whole"}
+    *_, last = make_nodes("whole", HOSTS, **shape)
+    kube.patch(NODE, last, "", {"spec": {"unschedulable": True}})
+    models.create(roles=[role("decode", tpu={"accelerator": "v5p", "topology": "2x2x4"})])
+
+    def tried() -> str:
+        conditions = (
+            each
+            for group in kube.list(POD_GROUP, models.namespace)
+            for each in group.get("status", {}).get("conditions") or ()
+        )
+        return next((each["message"] for each in conditions if each["status"] == "False"), "")
+
+    assert "minCount (4) cannot be satisfied" in wait_for(tried, "the scheduler to try")
+    assert not [name for name, pod in models.pods().items() if pod["spec"].get("nodeName")]
+    kube.patch(NODE, last, "", {"spec": {"unschedulable": None}})
+    models.serves()
 
 
 def test_two_whose_names_could_clash_do_not(models: Models) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -167,15 +168,19 @@ class Rollout:
         return self.replicas[-1].runner._inference_controllers[0].objects.has_seen(version)
 
     async def state(self) -> Object:
-        """All that is of it, without what differs from run to run."""
+        """All that is of it, without what differs from run to run and from place to place."""
         found = await self._api.get(self._path)
         status = _without_times(found["status"])
         # Whether it was ever held up for a moment.
-        status["conditions"] = [
-            c for c in status["conditions"] if (c["type"], c["status"]) != ("Blocked", "False")
-        ]
+        kept = [c for c in status["conditions"] if (c["type"], c["status"]) != ("Blocked", "False")]
+        status["conditions"] = kept
         children = {kind: await self._children(kind, found["metadata"]["uid"]) for kind in CHILDREN}
-        return {"status": status} | children
+        text = json.dumps({"status": status} | children).replace(self.namespace, "NAMESPACE")
+        for name, revision in children["controllerrevisions"].items():
+            # In each place on other nodes, and so another hash.
+            text = text.replace(name.removeprefix(f"{NAME}-"), f"REVISION-{revision['revision']}")
+        parsed: Object = json.loads(text)
+        return parsed
 
     async def _children(self, kind: str, owner: str) -> Object:
         items = await self._api.items(
@@ -224,6 +229,8 @@ def _looks(kind: str, item: Object, owner: str) -> Object:
     """What matters of a child."""
     labels = {key: value for key, value in item["metadata"]["labels"].items() if key.startswith(LABEL)}
     labels.pop(f"{LABEL}slice-id", None)
+    if kind != "pods":
+        labels.pop(f"{LABEL}revision", None)  # a digest of all of it, which is compared itself
     found: Object = {"ours": _owner(item) == owner, "labels": labels}
     if kind == "pods":
         return found | {"phase": item["status"]["phase"], "going": "deletionTimestamp" in item["metadata"]}

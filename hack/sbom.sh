@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 bin=${1:-.venv/bin}
 mkdir -p dist/sbom
 for lock in operator runtime runtime-torchtpu; do
-  "$bin/cyclonedx-py" requirements --pyproject pyproject.toml --mc-type container --output-reproducible \
+  "$bin/cyclonedx-py" requirements --pyproject pyproject.toml --mc-type application --output-reproducible \
     --output-format JSON --output-file "dist/sbom/$lock.cdx.json" "requirements/$lock.lock"
   printf 'dist/sbom/%s.cdx.json\n' "$lock"
 done

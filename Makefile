@@ -12,7 +12,7 @@ NAME ?= dev
 TORCHTPU := .venv-torchtpu
 SEEDS ?= 0-19999
 SOAK_SECONDS ?= 600
-LONG := tests/cluster/operations tests/cluster/inference/test_autoscaler.py tests/cluster/faults/test_rollout.py \
+LONG := tests/cluster/inference/test_analysis.py tests/cluster/operations tests/cluster/inference/test_autoscaler.py tests/cluster/faults/test_rollout.py \
 	tests/e2e/serving tests/e2e/test_ray.py tests/e2e/test_hang.py tests/e2e/test_multislice.py
 ROLLOUT_SPACE ?= all
 

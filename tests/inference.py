@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tpu_operator.core.inference.view import InferenceView
+    from tpu_operator.core.inquiry import Answers
     from tpu_operator.core.plan import Delete, Manifest, Patch, Plan
 
 UID = "6f1c2d3e-0000-4000-8000-00000000000a"
@@ -73,6 +74,9 @@ class InferenceWorld:
     events: list[str] = field(default_factory=list)
     refusal: str = ""
     quotas: Quotas = field(default_factory=Quotas)
+    installation: Installation = INSTALLATION
+    answers: Answers | None = None
+    """What the last inquiry was answered."""
     keep_deleted: bool = False
     """Deleted pods stay, terminating, until `vanish`."""
     made: int = 0
@@ -83,10 +87,10 @@ class InferenceWorld:
 
     @property
     def view(self) -> InferenceView:
-        return observe(self.snapshot(), self.now, INSTALLATION)
+        return observe(self.snapshot(), self.now, self.installation)
 
     def plan(self) -> Plan:
-        return plan_module.plan(self.snapshot(), self.now, INSTALLATION)
+        return plan_module.plan(self.snapshot(), self.now, self.installation)
 
     def snapshot(self) -> InferenceSnapshot:
         return InferenceSnapshot(
@@ -101,6 +105,7 @@ class InferenceWorld:
             pools=pools_of(self.nodes.values(), self.pods.values()),
             refusal=self.refusal,
             quotas=self.quotas,
+            answers=self.answers,
         )
 
     def step(self) -> Plan:

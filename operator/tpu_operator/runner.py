@@ -74,7 +74,7 @@ class Runner:
                 yield Sources(api, queue, cluster, quota, namespace)
 
         self._job_controllers = [JobController(each, settings.pods) for each in sources(jobs)]
-        installation = Installation(settings.pods, settings.images)
+        installation = Installation(settings.pods, settings.images, settings.prometheus)
         self._inference_controllers = [InferenceController(each, installation) for each in sources(models)]
         self._recorder = Recorder(api, settings.identity, clock)
         self._spent = ChipSeconds(clock)

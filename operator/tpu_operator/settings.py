@@ -7,6 +7,7 @@ import os
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from tpu_operator.core.inference.images import PICKER_ROLE, Images
 from tpu_operator.core.settings import PodSettings
@@ -59,6 +60,23 @@ class Settings:
 
     silent_after: float = SILENT_AFTER
     """Seconds without a word on a watch, after which `/healthz` fails."""
+
+    prometheus: tuple[str, ...] = ()
+    """URLs that analyses of canaries may ask, the one for those that name none first."""
+
+
+def server_url(text: str) -> str:
+    """A URL to which paths of an API can be added.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none, or more than that.
+    """
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise argparse.ArgumentTypeError(f"{text!r}: write a URL such as http://prometheus.monitoring:9090")
+    if parts.username or parts.password:
+        raise argparse.ArgumentTypeError("credentials in a URL would be shown: give one without")
+    return text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,6 +131,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="/healthz fails when a watch has been silent for so long",
     )
+    add(
+        "--prometheus",
+        action="append",
+        type=server_url,
+        default=[],
+        metavar="URL",
+        help="analyses of canaries may ask it, and do if they name none and it is the first; repeatable",
+    )
 
 
 def from_arguments(arguments: argparse.Namespace) -> Settings:
@@ -141,6 +167,7 @@ def from_arguments(arguments: argparse.Namespace) -> Settings:
         workers=arguments.workers,
         node_lost_after=arguments.node_lost_after,
         silent_after=arguments.silent_after,
+        prometheus=tuple(dict.fromkeys(arguments.prometheus)),
     )
 
 

@@ -16,8 +16,6 @@ from tpu_operator.api.common import (
 )
 from tpu_operator.api.tpu import Capacity, SliceSpec, TPUSpec
 from tpu_operator.api.tpuinference import (
-    Canary,
-    CanaryStep,
     CapacityShortage,
     Drain,
     EngineSpec,
@@ -34,6 +32,7 @@ from tpu_operator.api.tpuinference import (
     TPUInference,
     TPUInferenceSpec,
 )
+from tpu_operator.api.tpuinference_canary import Analysis, AnalysisQuery, Canary, CanaryStep
 from tpu_operator.api.tpuinference_routing import (
     EndpointPickerSpec,
     FailureMode,
@@ -44,12 +43,15 @@ from tpu_operator.api.tpuinference_routing import (
     SidecarSpec,
 )
 from tpu_operator.api.tpuinference_status import (
+    AnalysisStatus,
     GroupState,
     GroupStatus,
     HoldGate,
     InferenceConditionType,
     InferencePending,
     InferencePhase,
+    QueryStatus,
+    Rejection,
     RevisionStatus,
     RoleCount,
     RoleStatus,
@@ -57,6 +59,7 @@ from tpu_operator.api.tpuinference_status import (
     RolloutState,
     RolloutStatus,
     TPUInferenceStatus,
+    Verdict,
 )
 from tpu_operator.api.tpuinferencescaler import (
     TPUInferenceScaler,
@@ -97,6 +100,9 @@ __all__ = [
     "API_VERSION",
     "GROUP",
     "VERSION",
+    "Analysis",
+    "AnalysisQuery",
+    "AnalysisStatus",
     "BlockedReason",
     "Canary",
     "CanaryStep",
@@ -139,6 +145,8 @@ __all__ = [
     "Pending",
     "Phase",
     "Placement",
+    "QueryStatus",
+    "Rejection",
     "ResourceClaim",
     "ResourceRequirements",
     "RestartScope",
@@ -176,4 +184,5 @@ __all__ = [
     "TPUJobStatus",
     "TPUSpec",
     "Time",
+    "Verdict",
 ]

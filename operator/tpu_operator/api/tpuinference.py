@@ -23,12 +23,12 @@ from tpu_operator.api.extensions import (
     validations,
 )
 from tpu_operator.api.tpu import SliceSpec
+from tpu_operator.api.tpuinference_canary import MAX_SECONDS, Canary
 from tpu_operator.api.tpuinference_routing import Routing
 from tpu_operator.api.tpuinference_rules import (
     MAX_GROUPS,
     MAX_ROLES,
     budget_rules,
-    canary_rules,
     engine_rules,
     inference_rules,
     role_rules,
@@ -36,8 +36,6 @@ from tpu_operator.api.tpuinference_rules import (
 )
 from tpu_operator.api.tpuinference_status import TPUInferenceStatus
 from tpu_operator.api.tpujob import CompileCache
-
-MAX_SECONDS = 7 * 24 * 3600
 
 
 class EngineType(StrEnum):
@@ -270,41 +268,6 @@ class KVTransfer(Model):
         description="More fields of the engine's configuration of the connector, as they are; they win over "
         "the operator's.",
         json_schema_extra=FREE_OBJECT,
-    )
-
-
-class CanaryStep(Model):
-    """How much of every role is of the new revision, and for how long."""
-
-    model_config = ConfigDict(
-        json_schema_extra=validations(
-            rule("has(self.copies) != has(self.percent)", "must say how much: set one of copies and percent")
-        )
-    )
-
-    copies: int | None = Field(default=None, description="Copies of the role set.", ge=1, le=MAX_GROUPS)
-    percent: int | None = Field(
-        default=None, description="Percentage of the replicas of every role, rounded up.", ge=1, le=99
-    )
-    pause_seconds: int | None = Field(
-        default=None,
-        description="How long to stay at this step once its replicas are ready; default: until the step is "
-        "taken away.",
-        ge=0,
-        le=MAX_SECONDS,
-    )
-
-
-class Canary(Model):
-    """A new revision gets its share in steps."""
-
-    model_config = ConfigDict(json_schema_extra=validations(*canary_rules()))
-
-    steps: list[CanaryStep] = Field(
-        description="The steps, in order; all of every role follows the last.",
-        min_length=1,
-        max_length=32,
-        json_schema_extra=ATOMIC_LIST,
     )
 
 

@@ -59,7 +59,9 @@ def budget_rules() -> list[Rule]:
             f"!({both_zero}) || {_excused('self')}",
             f"must not be 0 with maxUnavailable 0, by which nothing could ever be replaced: {_WAYS_OUT}",
             path=".maxSurge",
-        )
+        ),
+        _needs_two_revisions("has(self.canary)", ".canary"),
+        _needs_two_revisions("has(self.partition) && self.partition > 0", ".partition"),
     ]
 
 
@@ -72,6 +74,16 @@ def canary_rules() -> list[Rule]:
             path=".steps",
         )
     ]
+
+
+def _needs_two_revisions(there: str, path: str) -> Rule:
+    """Where all old replicas go first, none stays beside the new ones."""
+    return rule(
+        f"!({there} && has(self.strategy) && self.strategy == 'Recreate')",
+        "needs two revisions side by side, which strategy Recreate never has: take it away, or set strategy "
+        "to RollingUpdate",
+        path=path,
+    )
 
 
 def _excused(rollout: str) -> str:

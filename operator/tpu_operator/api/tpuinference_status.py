@@ -6,6 +6,7 @@ from pydantic import Field
 
 from tpu_operator.api.common import Condition, Model, Time
 from tpu_operator.api.extensions import map_list
+from tpu_operator.api.tpuinference_canary import MAX_QUERIES
 from tpu_operator.api.tpuinference_rules import MAX_GROUPS, MAX_ROLES
 from tpu_operator.api.tpujob import BlockedReason, Failure
 
@@ -66,6 +67,14 @@ class RolloutState(StrEnum):
     IDLE = "Idle"
     ROLLING = "Rolling"
     HELD = "Held"
+
+
+class Verdict(StrEnum):
+    """What an analysis, one of its rounds or one of its queries says of a revision."""
+
+    PASSED = "Pass"
+    FAILED = "Fail"
+    INCONCLUSIVE = "Inconclusive"
 
 
 class RoleCount(Model):
@@ -148,6 +157,41 @@ class RolloutHold(Model):
     since: Time | None = Field(default=None, description="Since when.")
 
 
+class QueryStatus(Model):
+    """What a query was answered in the last round."""
+
+    name: str = Field(description="Name of the query.")
+    value: str = Field(default="", description="The number; empty if there was none.", max_length=64)
+    verdict: Verdict = Field(description="Pass: the value is right. Inconclusive: there is none.")
+    message: str = Field(default="", description="Why it has not passed, in words.", max_length=1024)
+
+
+class AnalysisStatus(Model):
+    """How far the analysis of a canary step is."""
+
+    step: int = Field(default=1, description="The step that it is about, from 1.", ge=1)
+    verdict: Verdict | None = Field(default=None, description="What the last round has found.")
+    rounds: int = Field(default=0, description="Rounds so far.", ge=0)
+    passed: int = Field(default=0, description="Rounds that have passed since one has failed.", ge=0)
+    failed: int = Field(default=0, description="Rounds that have failed.", ge=0)
+    last: Time | None = Field(default=None, description="When the last round was answered.")
+    queries: list[QueryStatus] = Field(
+        default_factory=list,
+        description="Answers of the last round.",
+        max_length=MAX_QUERIES,
+        json_schema_extra=map_list("name"),
+    )
+
+
+class Rejection(Model):
+    """A revision that an analysis has given up, until the spec asks for another or changes the canary."""
+
+    revision: str = Field(description="The revision.")
+    canary: str = Field(default="", description="Hash of spec.rollout.canary at that time.")
+    reason: str = Field(default="", description="What the analysis has found.", max_length=32768)
+    time: Time | None = Field(default=None, description="When.")
+
+
 class RolloutStatus(Model):
     """How far a rollout is."""
 
@@ -161,6 +205,15 @@ class RolloutStatus(Model):
     canary_step: int = Field(default=0, description="Steps of spec.rollout.canary that are done.", ge=0)
     step_ready_since: Time | None = Field(
         default=None, description="Since when the replicas of the present canary step are ready."
+    )
+    analysis: AnalysisStatus | None = Field(
+        default=None,
+        description="What the last analysis of this revision has found; absent if there was none.",
+    )
+    rejected: Rejection | None = Field(
+        default=None,
+        description="The revision of the spec, if an analysis has given it up: replicas go back to "
+        "currentRevision.",
     )
     last_progress: Time | None = Field(
         default=None, description="When the rollout began, or a replica last became ready in it."
@@ -202,7 +255,10 @@ class TPUInferenceStatus(Model):
         default="", description="The last revision that all replicas were of.", max_length=63
     )
     updated_revision: str = Field(
-        default="", description="The revision that the spec asks for.", max_length=63
+        default="",
+        description="The revision that replicas are to be of: the one that the spec asks for, or where an "
+        "analysis has rejected that, the one before.",
+        max_length=63,
     )
     revisions: list[RevisionStatus] = Field(
         default_factory=list,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpu_operator.api import TPUInference, TPUInferenceStatus
+from tpu_operator.controllers.analyst import Analyst
 from tpu_operator.controllers.base import Controller, Kind
 from tpu_operator.controllers.routing import RoutingState
 from tpu_operator.core import names
@@ -44,12 +45,18 @@ class InferenceController(Controller[TPUInference]):
         inferences = OptionalInformer[Custom](api, INFERENCES, Custom, namespace=sources.namespace)
         super().__init__(KIND, inferences, sources)
         self._installation = installation
+        self._analyst = Analyst(sources.queue.add)
         self.scalers = OptionalInformer[Scaler](api, SCALERS, Scaler, **self._children)
         self.revisions = Informer(api, CONTROLLER_REVISIONS, ControllerRevision, **self._children)
         self.routing = RoutingState(api, sources.namespace)
         self._read({"TPUInferenceScaler": self.scalers, "ControllerRevision": self.revisions})
         self._know(self.routing.informers)
         self.routing.listen(self._on_route, self._on_kinds)
+
+    def forget(self, key: Key) -> None:
+        """An object is gone."""
+        super().forget(key)
+        self._analyst.forget(key)
 
     def _on_route(self, key: Key) -> None:
         """A routing object has changed, which may bear the name of one of ours and belong to nobody."""
@@ -75,8 +82,11 @@ class InferenceController(Controller[TPUInference]):
             refusal=refusal,
             quotas=self._quotas.view(self.kind, key),
             gone=self._gone_from(item, key),
+            answers=self._analyst.answers(key),
         )
-        return plan(snapshot, now, self._installation)
+        found = plan(snapshot, now, self._installation)
+        self._analyst.inquire(key, found.inquiry)
+        return found
 
     def _gone_from(self, item: TPUInference, key: Key) -> Mapping[str, Pod]:
         """Pods that are gone from replicas on record; the others are forgotten: their names do not return."""

@@ -10,7 +10,7 @@ from tpu_operator.api import BlockedReason
 from tpu_operator.core import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from tpu_operator.core.snapshot import Node, Pod, PodCondition
@@ -127,6 +127,16 @@ def gated(pods: Iterable[Pod]) -> Hold | None:
     wait = counted(len(found), "pod waits", "pods wait")
     text = f"{wait} until somebody removes spec.schedulingGates, from {found[0]} for example"
     return Hold(BlockedReason.AWAITING_ADMISSION, text)
+
+
+def held_back(pods: Iterable[Pod], now: datetime) -> Iterator[Pod]:
+    """Pods that nobody has let the scheduler look at for a while: who admits pods at once has no room."""
+    for pod in pods:
+        condition = pod.condition("PodScheduled")
+        if condition is not None and condition.reason == GATED:
+            since = condition.last_transition_time or pod.metadata.creation_timestamp
+            if since is None or now - since >= PATIENCE:
+                yield pod
 
 
 def neglected(pods: Iterable[Pod], now: datetime) -> Hold | None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tpu_operator.core.inquiry import Inquiry
+
 Manifest = dict[str, Any]
 
 
@@ -107,6 +109,7 @@ class Plan:
         observations: counted once the status is written.
         reserved: node pools that are kept for slices until their pods are made, with the slices' IDs.
         claimed: what those pods use of the namespace's quotas that are made now, or soon.
+        inquiry: what the decision would like to know of a metrics server; a later one sees the answers.
         requeue_after: seconds until the decision changes by the passing of time alone.
     """
 
@@ -121,4 +124,5 @@ class Plan:
     observations: tuple[Observation, ...] = ()
     reserved: Mapping[str, str] = field(default_factory=dict)
     claimed: Mapping[str, int] = field(default_factory=dict)
+    inquiry: Inquiry | None = None
     requeue_after: float | None = None

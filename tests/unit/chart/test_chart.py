@@ -23,6 +23,7 @@ EVERYTHING: Manifest = {
     "extraArgs": ["--workers=8"],
     "extraEnv": [{"name": "PYTHONASYNCIODEBUG", "value": "1"}],
     "resources": {"requests": {"cpu": "1"}},
+    "prometheus": {"addresses": ["http://prometheus.monitoring:9090", "https://other.test/team"]},
     "priorityClassName": "system-cluster-critical",
     "nodeSelector": {"pool": "system"},
     "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
@@ -137,6 +138,8 @@ def test_lint_finds_nothing(helm: Path) -> None:
         ({"topologySpreadConstraints": [{"topologyKey": "zone"}]}, "/topologySpreadConstraints/0"),
         ({"podDisruptionBudget": {"minAvailable": 1}}, "/podDisruptionBudget"),
         ({"allowHostPathCaches": "yes"}, "/allowHostPathCaches"),
+        ({"prometheus": {"addresses": ["file:///etc/passwd"]}}, "/prometheus/addresses/0"),
+        ({"prometheus": {"addresses": ["http://me:secret@prometheus.test"]}}, "/prometheus/addresses/0"),
     ],
 )
 def test_wrong_values_are_refused_by_name(template: Template, values: Manifest, complaint: str) -> None:
@@ -203,6 +206,7 @@ def test_the_operator_understands_its_arguments(render: Render) -> None:
     assert parsed.pods.inject_topology_env
     assert parsed.pods.allow_host_path_caches
     assert (parsed.metrics_port, parsed.health_port) == (8080, 8081)
+    assert parsed.prometheus == ("http://prometheus.monitoring:9090", "https://other.test/team")
     assert (parsed.log_level, parsed.log_format, parsed.workers) == ("debug", "json", 8)
 
 

@@ -106,3 +106,24 @@ def test_a_tls_connection_has_a_small_buffer(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(app.App, "run", connect)
     assert app.run(parse(ARGUMENTS)) == 0
     assert sizes == [TLS_BUFFER]
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("prometheus:9090", "write a URL such as"),
+        ("file:///etc/passwd", "write a URL such as"),
+        ("http://", "write a URL such as"),
+        ("http://prometheus.test/?query=up", "write a URL such as"),
+        ("http://me:secret@prometheus.test", "credentials in a URL would be shown"),
+    ],
+)
+def test_a_prometheus_is_a_plain_url(url: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse([*ARGUMENTS, f"--prometheus={url}"])
+    assert complaint in capsys.readouterr().err
+
+
+def test_the_first_prometheus_is_the_one_for_analyses_that_name_none() -> None:
+    urls = ("https://b.test/team", "http://a.test:9090")
+    assert parse([*ARGUMENTS, *(f"--prometheus={url}" for url in urls)]).prometheus == urls

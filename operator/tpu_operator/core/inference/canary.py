@@ -7,22 +7,29 @@ steps that are done and since when the share of the present one is ready.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tpu_operator.api import HoldGate
+from tpu_operator.api import HoldGate, Verdict
 from tpu_operator.core.inference.goal import Hold, Share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Verdict(StrEnum):
-    """What an analysis has found of the newest revision."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the analysis of a step has found of the newest revision.
 
-    PASSED = "Pass"
-    FAILED = "Fail"
-    INCONCLUSIVE = "Inconclusive"
+    Attributes:
+        verdict: what follows from it; None while it is not over.
+        text: the same in words.
+    """
+
+    verdict: Verdict | None = None
+    text: str = ""
+
+
+UNDECIDED: Final = Finding()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ class Position:
 
 
 def position(
-    stages: Sequence[Stage], done: int, ready_for: float | None, verdict: Verdict | None = None
+    stages: Sequence[Stage], done: int, ready_for: float | None, found: Finding = UNDECIDED
 ) -> Position:
     """Say where the canary stands now.
 
@@ -69,18 +76,18 @@ def position(
         stages: the steps of the spec.
         done: how many are done, as the status has it; a promotion is one more.
         ready_for: seconds since the share of the present step is there and ready; None while it is not.
-        verdict: of the analysis of the present step; None while there is none.
+        found: by the analysis of the present step.
     """
     if done >= len(stages):
         return Position(done)
     stage = stages[done]
-    if _over(stage, ready_for, verdict):
+    if _over(stage, ready_for, found.verdict):
         return position(stages, done + 1, None)
     rest = stage.pause_seconds - ready_for if stage.pause_seconds and ready_for is not None else 0.0
     return Position(
         done,
-        Share(stage.copies, stage.percent, _hold(stage, done, len(stages), verdict)),
-        rejected=stage.analysis and verdict is Verdict.FAILED,
+        Share(stage.copies, stage.percent, _hold(stage, done, len(stages), found)),
+        rejected=stage.analysis and found.verdict is Verdict.FAILED,
         requeue_after=rest if rest > 0 else None,
     )
 
@@ -92,11 +99,11 @@ def _over(stage: Stage, ready_for: float | None, verdict: Verdict | None) -> boo
     return ready_for >= (stage.pause_seconds or 0.0) and (not stage.analysis or verdict is Verdict.PASSED)
 
 
-def _hold(stage: Stage, done: int, count: int, verdict: Verdict | None) -> Hold:
+def _hold(stage: Stage, done: int, count: int, found: Finding) -> Hold:
     step = f"step {done + 1} of {count} of the canary"
-    if stage.analysis:
-        found = f"the analysis is {verdict.value.lower()}" if verdict else "the analysis has no result yet"
-        return Hold(HoldGate.ANALYSIS, f"{step}: {found}")
+    if stage.analysis and found.verdict is not Verdict.PASSED:
+        failed = "the analysis has failed: " if found.verdict is Verdict.FAILED else ""
+        return Hold(HoldGate.ANALYSIS, f"{step}: {failed}{found.text}")
     if stage.pause_seconds is None:
         return Hold(HoldGate.PAUSE, f"{step} has no pauseSeconds: promote it, or take the step away")
     return Hold(HoldGate.PAUSE, f"{step} lasts {stage.pause_seconds:.0f} s from when its replicas are ready")

@@ -13,7 +13,7 @@ from tpu_operator.core.plan import Event
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tpu_operator.api import Condition, GroupStatus, RoleStatus, TPUInferenceStatus
+    from tpu_operator.api import Condition, GroupStatus, Rejection, RoleStatus, TPUInferenceStatus
     from tpu_operator.core.inference.view import InferenceView
 
 STOPPED: Final = "ScaledToZero"
@@ -23,6 +23,8 @@ ROLLING: Final = "RollingOut"
 SCALING: Final = "Scaling"
 COMPLETE: Final = "Complete"
 NO_REVISION: Final = "NoServableRevision"
+ROLLED_BACK: Final = "RolledBack"
+ANOTHER_TRY: Final = "another revision, or another spec.rollout.canary, is another try"
 STANDING: Final = {HoldGate.PAUSE: "Paused", HoldGate.DEADLINE: "ProgressDeadlineExceeded"}
 """Holds at which a rollout does not progress, as reasons of the condition Progressing."""
 
@@ -112,13 +114,22 @@ def _progressing(status: TPUInferenceStatus, found: Conditions) -> None:
             found.set(Type.PROGRESSING, False, STANDING[hold.gate], hold.reason)
         else:
             text = f"; {hold.gate}: {hold.reason}" if hold else ""
-            found.set(Type.PROGRESSING, True, ROLLING, f"ready are {rollout.step}{text}")
+            back = f"; back from {_rejected(rollout.rejected)}" if rollout.rejected else ""
+            found.set(Type.PROGRESSING, True, ROLLING, f"ready are {rollout.step}{text}{back}")
     elif status.current_revision == status.updated_revision and _in_number(status):
         text = f"all replicas are of revision {status.updated_revision}"
-        found.set(Type.PROGRESSING, False, COMPLETE, text)
+        if rollout.rejected is None:
+            found.set(Type.PROGRESSING, False, COMPLETE, text)
+        else:
+            text = f"{text}, as {_rejected(rollout.rejected)}; {ANOTHER_TRY}"
+            found.set(Type.PROGRESSING, False, ROLLED_BACK, text)
     else:
         reason = SCALING if status.current_revision else STARTING
         found.set(Type.PROGRESSING, True, reason, f"ready are {rollout.step}")
+
+
+def _rejected(found: Rejection) -> str:
+    return f"revision {found.revision} was rejected: {found.reason}"
 
 
 def _in_number(status: TPUInferenceStatus) -> bool:
@@ -182,4 +193,7 @@ def _explained(status: TPUInferenceStatus, found: Conditions) -> tuple[str | Non
         return degraded.reason, degraded.message
     if status.rollout.hold is not None:
         return status.rollout.hold.gate, status.rollout.hold.reason
+    progressing = found.get(Type.PROGRESSING)
+    if progressing is not None and progressing.reason == ROLLED_BACK:
+        return progressing.reason, progressing.message
     return None, None

@@ -9,10 +9,11 @@ from tpu_operator.core.jobstatus import MAX_MESSAGE, describe
 from tpu_operator.core.plan import Event
 
 if TYPE_CHECKING:
-    from tpu_operator.api import Failure
+    from tpu_operator.api import Failure, Rejection
     from tpu_operator.core.inference.groups import Group, GroupKey
     from tpu_operator.core.inference.rollout import Step
     from tpu_operator.core.inference.view import InferenceView
+    from tpu_operator.core.inquiry import Inquiry
     from tpu_operator.core.pending import Hold
 
 
@@ -26,6 +27,8 @@ class Draft:
         step: what the planner has said; None if it was not asked.
         hold: what keeps a replica from being there.
         events: what people want to read.
+        inquiry: what to ask a metrics server.
+        rejected: the revision of the spec, if an analysis has given it up.
 
     Args:
         view: the object as it is.
@@ -38,6 +41,8 @@ class Draft:
         self.step: Step | None = None
         self.hold: Hold | None = None
         self.events: list[Event] = []
+        self.inquiry: Inquiry | None = None
+        self.rejected = view.rejected
         self._requeue: list[float] = []
         self._records: dict[GroupKey, GroupStatus | None] = {}
 
@@ -59,6 +64,12 @@ class Draft:
     def tell(self, reason: str, message: str, *, warning: bool = False) -> None:
         """Have people read something."""
         self.events.append(Event(warning, reason, message))
+
+    def reject(self, rejected: Rejection, before: str) -> None:
+        """Give up the revision that the spec asks for, and go back to the one before."""
+        self.rejected = rejected
+        text = f"revision {rejected.revision} is rejected, back to {before}: {rejected.reason}"
+        self.tell("RevisionRejected", text, warning=True)
 
     def restart(self, group: Group, failure: Failure) -> None:
         """Give up the attempt of a replica that has failed."""

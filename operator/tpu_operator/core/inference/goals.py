@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import BlockedReason, HoldGate
 from tpu_operator.core import capacity, pending
-from tpu_operator.core.inference import rollout, scaling
-from tpu_operator.core.inference.canary import Position, Stage, position
+from tpu_operator.core.inference import analysis, rollout, scaling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from tpu_operator.core.inference.groups import Group
     from tpu_operator.core.inference.view import InferenceView
 
-NO_ROOM: Final = capacity.REASONS | {BlockedReason.NO_MATCHING_NODES}
+NO_ROOM: Final = capacity.REASONS | {BlockedReason.NO_MATCHING_NODES, BlockedReason.AWAITING_ADMISSION}
 BY_PEOPLE: Final = frozenset({HoldGate.PAUSE, HoldGate.PARTITION, HoldGate.ANALYSIS})
 """Gates at which a rollout stands because somebody wants it so: that time is no lack of progress."""
 CRASHES: Final = 3
@@ -26,10 +25,10 @@ CRASHES: Final = 3
 def goal(view: InferenceView) -> rollout.Goal:
     """What the spec asks for."""
     spec, status = view.inference.spec.rollout, view.status
-    targets = scaling.targets(view.inference, view.snapshot.scalers)
+    known = {role.name: role for role in (*view.newest.spec.roles, *view.inference.spec.roles)}
     return rollout.Goal(
         newest=view.newest.name,
-        roles=tuple(_role(view, role, targets[role.name]) for role in view.inference.spec.roles),
+        roles=tuple(_role(view, known[name], target) for name, target in targets(view).items()),
         current=status.current_revision,
         copies=view.inference.spec.replicas,
         strategy=spec.strategy,
@@ -37,7 +36,7 @@ def goal(view: InferenceView) -> rollout.Goal:
         allow_downtime=spec.allow_downtime,
         paused=spec.paused,
         partition=spec.partition,
-        canary=canary(view).share,
+        canary=analysis.stands(view).share,
         stalled_seconds=stalled(view),
         progress_deadline_seconds=spec.progress_deadline_seconds,
     )
@@ -49,15 +48,16 @@ def revisions(view: InferenceView) -> list[rollout.Revision]:
     return [_revision(view, name) for name in sorted(present)]
 
 
-def canary(view: InferenceView) -> Position:
-    """Where the canary stands."""
-    spec, status = view.inference.spec.rollout.canary, view.status
-    stages = [Stage(step.copies, step.percent, step.pause_seconds) for step in (spec.steps if spec else ())]
-    if status.updated_revision != view.newest.name:
-        # What is on record is about the revision before.
-        return position(stages, 0, None)
-    since = status.rollout.step_ready_since
-    return position(stages, status.rollout.canary_step, (view.now - since).total_seconds() if since else None)
+def targets(view: InferenceView) -> dict[str, int]:
+    """Replicas that each role of the newest revision should have, over all copies.
+
+    Where the spec's is rejected, roles that it lacks keep what they have: what they had before is not known.
+    """
+    asked = scaling.targets(view.inference, view.snapshot.scalers)
+    if view.rejected is None:
+        return asked
+    there = [group.key.role for group in view.kept if group.key.revision == view.newest.name]
+    return {role.name: asked.get(role.name, there.count(role.name)) for role in view.newest.spec.roles}
 
 
 def stalled(view: InferenceView) -> float:
@@ -92,7 +92,12 @@ def broken(group: Group) -> bool:
 def _role(view: InferenceView, role: RoleSpec, target: int) -> rollout.RoleGoal:
     common, own = view.inference.spec.rollout, role.rollout
     waiting = [group for group in view.by_role.get((view.newest.name, role.name), []) if not group.leaving]
-    found = shortage(view, waiting) or pending.refused(view.snapshot.refusal) or _quota(view, waiting)
+    found = (
+        shortage(view, waiting)
+        or pending.refused(view.snapshot.refusal)
+        or _quota(view, waiting)
+        or _gated(view, waiting)
+    )
     return rollout.RoleGoal(
         name=role.name,
         target=target,
@@ -110,6 +115,12 @@ def _quota(view: InferenceView, groups: Iterable[Group]) -> InferencePending | N
     return told if any(group.gang.absent for group in groups) else None
 
 
+def _gated(view: InferenceView, groups: Iterable[Group]) -> pending.Hold | None:
+    """Pods of some of these replicas that others, such as Kueue, have not let the scheduler look at."""
+    pods = [pod for group in groups for pod in group.gang.current]
+    return pending.gated(pending.held_back(pods, view.now))
+
+
 def _revision(view: InferenceView, name: str) -> rollout.Revision:
     known = view.revisions.get(name)
     roles = {role.name for role in known.spec.roles} if known else set()
@@ -119,7 +130,7 @@ def _revision(view: InferenceView, name: str) -> rollout.Revision:
         name=name,
         number=known.number if known else 0,
         roles={role: _count(view, view.by_role.get((name, role), [])) for role in sorted(roles)},
-        broken=any(map(broken, groups)),
+        broken=any(map(broken, groups)) or (view.rejected is not None and view.rejected.revision == name),
     )
 
 

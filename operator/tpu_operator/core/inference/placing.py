@@ -10,7 +10,7 @@ from tpu_operator.core.inference.view import LEAD_SECONDS
 from tpu_operator.core.missing import LEFT_TO_SCHEDULER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tpu_operator.core.inference.factory import RoleFactory
     from tpu_operator.core.inference.groups import Group, GroupKey
@@ -55,14 +55,22 @@ def _choose(
 ) -> dict[GroupKey, str]:
     by_id = {factory.slice_id(group.key.index): group for group in groups}
     others = {home for group in view.kept if group not in groups and _bare(group) and (home := _home(group))}
+    vacated = _vacated(view, factory.role.name)
+    homes = {slice_id: _home(group) or next(vacated, None) for slice_id, group in by_id.items()}
     chosen = placement.choose(
         view.snapshot.pools,
         factory.demand,
-        {slice_id: None if (home := _home(group)) in taken else home for slice_id, group in by_id.items()},
+        {slice_id: None if home in taken else home for slice_id, home in homes.items()},
         placement.shunned(view.snapshot.pools, view.now, notices.horizon(LEAD_SECONDS)),
         kept=taken | others,
     )
     return {by_id[slice_id].key: pool for slice_id, pool in chosen.items()}
+
+
+def _vacated(view: InferenceView, role: str) -> Iterator[str]:
+    """Node pools of replicas of a role that have just gone: their successors find images and caches there."""
+    gone = (group for group in view.groups if group.leaving and group.gone and group.key.role == role)
+    return (home for group in gone if (home := _home(group)))
 
 
 def _home(group: Group) -> str | None:

@@ -16,6 +16,7 @@ from tpu_operator.core import capacity, names, pending
 from tpu_operator.core.conditions import refused
 from tpu_operator.core.grouping import deletes as grouping_deletes
 from tpu_operator.core.inference import (
+    analysis,
     conditions,
     goals,
     grouping,
@@ -76,6 +77,7 @@ def _converge(draft: Draft) -> Plan:
     if not problems:
         draft.step = rollout.plan(goals.goal(view), goals.revisions(view))
         _carry_out(draft, draft.step.wanted)
+    analysis.decide(draft)
     unused = grouping.leftovers(view)
     missing = missing_pods(draft, {group.metadata.name for group in unused})
     problems = list(dict.fromkeys([*problems, *missing.conflicts]))
@@ -104,6 +106,7 @@ def _converge(draft: Draft) -> Plan:
         patches=tuple(scaling.reports(view)),
         reserved=placing.reserved(view),
         claimed=missing.demand,
+        inquiry=draft.inquiry,
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tpu_operator.api import TPUInference
     from tpu_operator.core.inference.routing import Objects
+    from tpu_operator.core.inquiry import Answers
     from tpu_operator.core.snapshot import Pod, PodGroup, Scaler, Service
 
 
@@ -45,6 +46,7 @@ class InferenceSnapshot:
         refusal: what the API server said when it last refused to create a child, empty when it did not.
         quotas: of its namespace.
         gone: pods that are gone, as they were last seen, until there are others of their names.
+        answers: what the last inquiry about it was answered.
     """
 
     inference: TPUInference
@@ -59,3 +61,4 @@ class InferenceSnapshot:
     refusal: str = ""
     quotas: Quotas = field(default_factory=Quotas)
     gone: Mapping[str, Pod] = field(default_factory=dict)
+    answers: Answers | None = None

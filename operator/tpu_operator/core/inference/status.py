@@ -17,7 +17,7 @@ from tpu_operator.api import (
 )
 from tpu_operator.api.tpuinference_status import MAX_REVISIONS
 from tpu_operator.core import pending
-from tpu_operator.core.inference import conditions, goals, scaling
+from tpu_operator.core.inference import analysis, conditions, goals, scaling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +34,7 @@ def status_of(draft: Draft) -> TPUInferenceStatus:
     """The status that goes with what was decided."""
     view = draft.view
     groups = [_group(draft, key, group, record) for key, group, record in draft.records]
-    targets = scaling.targets(view.inference, view.snapshot.scalers)
+    targets = goals.targets(view)
     new = view.status.model_copy(
         update={
             "observed_generation": view.inference.metadata.generation,
@@ -184,6 +184,8 @@ def _rollout(draft: Draft, groups: list[GroupStatus]) -> RolloutStatus:
         step=_progress(view, groups),
         canary_step=done,
         step_ready_since=since,
+        analysis=analysis.standing(view),
+        rejected=draft.rejected,
         last_progress=view.now if begun or _progressed(draft, groups) else old.last_progress,
         hold=_hold(draft, step),
     )
@@ -191,7 +193,7 @@ def _rollout(draft: Draft, groups: list[GroupStatus]) -> RolloutStatus:
 
 def _progress(view: InferenceView, groups: list[GroupStatus]) -> str:
     """Replicas of the newest revision that are ready, of those that the spec asks for."""
-    targets = scaling.targets(view.inference, view.snapshot.scalers)
+    targets = goals.targets(view)
     counts = {role.name: role.ready for role in _counts(view, view.newest.name, groups)}
     return ", ".join(f"{role} {counts.get(role, 0)}/{target}" for role, target in targets.items())
 
@@ -219,7 +221,7 @@ def _hold(draft: Draft, step: Step | None) -> RolloutHold | None:
 def _canary(draft: Draft) -> tuple[int, datetime | None]:
     """Steps of the canary that are done, and since when the present one has its share."""
     view, old = draft.view, draft.view.status.rollout
-    stands = goals.canary(view)
+    stands = analysis.stands(view)
     draft.requeue(stands.requeue_after)
     if stands.share is None or draft.step is None or not draft.step.settled:
         return stands.done, None

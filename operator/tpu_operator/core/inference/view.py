@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import GroupState
 from tpu_operator.core import failures, names, notices
+from tpu_operator.core.inference.analysis import rejection
 from tpu_operator.core.inference.factory import RoleFactory, owner_reference
 from tpu_operator.core.inference.groups import Group, GroupKey, key_of
 from tpu_operator.core.inference.revision import Revision, asked_for, remembered, shape_of
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from tpu_operator.api import Failure, TPUInference, TPUInferenceStatus
+    from tpu_operator.api import Failure, Rejection, TPUInference, TPUInferenceStatus
     from tpu_operator.core.inference.images import Images
     from tpu_operator.core.inference.snapshot import ControllerRevision, InferenceSnapshot
     from tpu_operator.core.nodes import Loss
@@ -36,10 +37,12 @@ SEEN_ON_NODES: Final = frozenset({GroupState.STARTING, GroupState.READY, GroupSt
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The installation's choices that end up in pods."""
+    """The installation's choices."""
 
     pods: PodSettings
     images: Images
+    prometheus: tuple[str, ...] = ()
+    """URLs that analyses may ask, the one for those that name none first."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,14 @@ class InferenceView:
         snapshot: what it was made from.
         now: the time of the decision.
         installation: the installation's choices.
-        newest: the revision that the spec asks for.
+        newest: the revision that replicas are to be of: the one that the spec asks for, unless rejected.
         revisions: all that are known, by name, the newest one too.
         groups: its replicas, of all revisions.
         foreign: names of pods that others own.
         surplus: pods of ours that belong to no replica.
         losses: by pod, the nodes that are lost.
         until_lost: seconds until another node may count as lost, None if all are well.
+        rejected: why the revision that the spec asks for is not the newest.
     """
 
     snapshot: InferenceSnapshot
@@ -69,6 +73,7 @@ class InferenceView:
     surplus: tuple[Pod, ...]
     losses: Mapping[str, Loss]
     until_lost: float | None
+    rejected: Rejection | None = None
 
     @property
     def inference(self) -> TPUInference:
@@ -84,6 +89,12 @@ class InferenceView:
     def name(self) -> str:
         """Name of the object."""
         return self.inference.metadata.name
+
+    @property
+    def before(self) -> Revision | None:
+        """The last revision that all replicas were of, if it is another than the newest and remembered."""
+        found = self.revisions.get(self.status.current_revision)
+        return found if found is not None and found.name != self.newest.name else None
 
     @property
     def selector(self) -> dict[str, str]:
@@ -143,7 +154,7 @@ def observe(snapshot: InferenceSnapshot, now: datetime, installation: Installati
     inference = snapshot.inference
     uid = inference.metadata.uid
     ours = {name: pod for name, pod in snapshot.pods.items() if pod.metadata.owner_uid == uid}
-    newest, revisions = _revisions(snapshot, installation.images)
+    newest, revisions, rejected = _revisions(snapshot, installation.images)
     for role in newest.spec.roles:
         shape_of(role)
     running = [pod for pod in ours.values() if not pod.finished]
@@ -162,11 +173,17 @@ def observe(snapshot: InferenceSnapshot, now: datetime, installation: Installati
         surplus=tuple(pod for name, pod in ours.items() if name not in wanted),
         losses=losses,
         until_lost=min(waits, default=None),
+        rejected=rejected,
     )
 
 
-def _revisions(snapshot: InferenceSnapshot, images: Images) -> tuple[Revision, Mapping[str, Revision]]:
-    """The newest revision, and all by name. One that is remembered keeps the images that it had."""
+def _revisions(
+    snapshot: InferenceSnapshot, images: Images
+) -> tuple[Revision, Mapping[str, Revision], Rejection | None]:
+    """The newest revision, all by name, and why the one that the spec asks for is not the newest.
+
+    One that is remembered keeps the images that it had.
+    """
     asked = asked_for(snapshot.inference, images)
     known = {
         revision.name: revision
@@ -174,7 +191,11 @@ def _revisions(snapshot: InferenceSnapshot, images: Images) -> tuple[Revision, M
         if (revision := _known(snapshot.inference, stored, images))
     }
     newest = known.get(asked.name, asked)
-    return newest, {**known, newest.name: newest}
+    rejected = rejection(snapshot.inference, asked.name)
+    before = known.get(snapshot.inference.status.current_revision)
+    if rejected is None or before is None:
+        return newest, {**known, newest.name: newest}, None
+    return before, known, rejected
 
 
 def _known(inference: TPUInference, stored: ControllerRevision, images: Images) -> Revision | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tpu_operator.api import HoldGate
-from tpu_operator.core.inference.canary import Position, Stage, Verdict, position
+from tpu_operator.api import HoldGate, Verdict
+from tpu_operator.core.inference.canary import Finding, Position, Stage, position
 
 TIMED = (Stage(percent=10, pause_seconds=60), Stage(percent=50, pause_seconds=0))
 BY_HAND = (Stage(copies=1), Stage(copies=2))
@@ -67,6 +67,9 @@ def test_steps_that_have_been_taken_away_are_done() -> None:
 def test_an_analysis_has_to_pass_and_its_failure_gives_the_revision_up(
     verdict: Verdict | None, ready_for: float, done: int, rejected: bool
 ) -> None:
-    found = position(ANALYSED, 0, ready_for, verdict)
+    found = position(ANALYSED, 0, ready_for, Finding(verdict, "errors are 7"))
     assert (found.done, found.rejected) == (done, rejected)
-    assert found.share is None or found.share.hold.gate is HoldGate.ANALYSIS
+    if found.share is not None:
+        passed = verdict is Verdict.PASSED
+        assert found.share.hold.gate is (HoldGate.PAUSE if passed else HoldGate.ANALYSIS)
+        assert passed != found.share.hold.reason.endswith("errors are 7")

@@ -268,6 +268,10 @@ def _ray(env: HostEnvironment) -> Iterator[Check]:
     yield Check(not env.place.alone, scope, text)
     port = env.settings.port
     yield Check(port not in RAY_PORTS, "TPU_LAUNCH_PORT", f"another port than {port}, which is Ray's")
+    devices = env.hardware.devices_per_host // env.hardware.chips_per_host
+    counted = env.variables.get("RAY_TPU_RESOURCE_PER_CHIP") or "1"
+    text = f"1, for chips, or {devices}, for devices"
+    yield Check(counted in {"1", str(devices)}, "RAY_TPU_RESOURCE_PER_CHIP", text, _DEVICES)
 
 
 def _ray_detection(env: HostEnvironment) -> Iterator[Check]:

@@ -219,7 +219,11 @@ def exception(lines: Sequence[Line]) -> Optional[Line]:
         return None
     after = range(starts[-1] + 1, len(plain))
     index = next((i for i in after if plain[i].text[:1].strip()), None)
-    if index is None or index < len(plain) - _TRAILING_LINES:
+    if index is None:
+        return None
+    if starved := ray.memory_error(plain[index:]):
+        return starved
+    if index < len(plain) - _TRAILING_LINES:
         return None
     return ray.task_error(plain[index:]) or plain[index]
 

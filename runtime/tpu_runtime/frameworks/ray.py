@@ -48,13 +48,14 @@ _PINNED = {
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "300",
     "RAY_START_HOOK": "tpu_runtime.frameworks.rayhook.no_client_server",
 }
+_PER_CHIP = "RAY_TPU_RESOURCE_PER_CHIP"
 _STORE_SHARE = "RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION"
 _LEAST_STORE = 80 * 1024**2
 _SHM = "/dev/shm"  # noqa: S108 - where Ray has its object store
 _WAITS = pkgutil.get_data("tpu_runtime.frameworks", "raydriver.py")
 _DIED = re.compile(r"\b(\w+) \[exit code=(-?\d+)\]")
 _TASK_ERROR = re.compile(r"ray\.exceptions\.RayTaskError\(\w*\): (.*)")
-_OUT_OF_MEMORY = "ray.exceptions.OutOfMemoryError"
+_LOW_ON_MEMORY = "killed due to the node running low on memory"
 _NOT_COMPLETE = "tpu-launch: the Ray cluster is not complete"
 
 
@@ -107,7 +108,7 @@ def commands(env: HostEnvironment, argv: Sequence[str], cluster: Cluster) -> lis
     if not env.place.leads:
         return [node]
     assert _WAITS is not None
-    chips = env.place.num_hosts * env.hardware.chips_per_host
+    chips = env.place.num_hosts * _tpus(env)
     waits = [python, "-c", _WAITS.decode(), cluster.address, str(chips), str(env.settings.gate_timeout)]
     return [node, Command([*waits, *argv], {"RAY_ADDRESS": cluster.address, **variables})]
 
@@ -137,9 +138,19 @@ def resources(env: HostEnvironment) -> dict[str, float]:
     """What the node has for tasks beside CPUs and memory; host 0 of a slice is where a slice is asked for."""
     if env.place.is_head:
         return {}
-    chips = {"TPU": float(env.hardware.chips_per_host)}
+    chips = {"TPU": float(_tpus(env))}
     kind = env.variables.get("TPU_ACCELERATOR_TYPE")
-    return {**chips, f"TPU-{kind}-head": 1.0} if kind and env.place.host == 0 else chips
+    return {**chips, f"TPU-{_pod_type(kind)}-head": 1.0} if kind and env.place.host == 0 else chips
+
+
+def _tpus(env: HostEnvironment) -> int:
+    """What Ray is to count on this host: chips, or their devices where the user has said so."""
+    return env.hardware.chips_per_host * int(env.variables.get(_PER_CHIP) or 1)
+
+
+def _pod_type(kind: str) -> str:
+    """Ray's spelling of TPU_ACCELERATOR_TYPE: tpu7x-16 is v7x-16 there."""
+    return re.sub(r"^tpu-?v?", "v", kind)
 
 
 def object_store(variables: Mapping[str, str], cluster: Cluster) -> int:
@@ -193,7 +204,21 @@ def task_error(lines: Sequence[Line]) -> Optional[Line]:
 
 def out_of_memory(text: str) -> bool:
     """Whether an exception says that Ray has ended a task for want of memory."""
-    return text.startswith(_OUT_OF_MEMORY) or "OutOfMemoryError)" in text.partition(":")[0]
+    kind = text.partition(":")[0]
+    return kind.startswith("ray.") and ("OutOfMemoryError" in kind or _LOW_ON_MEMORY in text)
+
+
+def memory_error(lines: Sequence[Line]) -> Optional[Line]:
+    """What an exception of Ray's says of workers that it has ended for want of memory, in fifty lines.
+
+    Args:
+        lines: from the driver's exception on.
+    """
+    low = next((line for line in lines if _LOW_ON_MEMORY in line.text), None)
+    if low is None or not lines[0].text.startswith("ray."):
+        return None
+    kind = lines[0].text.partition(":")[0]
+    return low if low is lines[0] else Line(lines[0].time, f"{kind}: {low.text.strip()}")
 
 
 def never_complete(lines: Sequence[Line]) -> Optional[str]:

@@ -101,6 +101,18 @@ class TestCommands:
         ] * 2
         assert node.variables["JAX_PLATFORMS"] == "cpu"
 
+    def test_rays_name_of_a_slice_is_the_one_to_ask_for(self) -> None:
+        [node] = commands(host(hosts=2, slices=2, slice_index=1, TPU_ACCELERATOR_TYPE="tpu7x-16"))
+        assert '--resources={"TPU": 4.0, "TPU-v7x-16-head": 1.0}' in node.argv
+
+    def test_where_devices_are_counted_the_driver_waits_for_those(self) -> None:
+        devices = {"TPU_OPERATOR_DEVICES_PER_HOST": "8", "TORCH_TPU_DEVICES_PER_HOST": "8"}
+        addresses = ",".join(f"localhost:{8700 + i}" for i in range(16))
+        torch = {"TORCH_TPU_SLICEBUILDER_ADDRESSES": addresses, "TORCH_TPU_TOPOLOGY": "4,2,1,2"}
+        node, driver = commands(host(hosts=2, RAY_TPU_RESOURCE_PER_CHIP="2", **devices, **torch))
+        assert '--resources={"TPU": 8.0, "TPU-v5litepod-8-head": 1.0}' in node.argv
+        assert driver.argv[4] == "16"
+
     def test_values_of_the_user_stand(self) -> None:
         node, driver = commands(host(hosts=1, RAY_ADDRESS="elsewhere:1", RAY_USAGE_STATS_ENABLED="1"))
         assert driver.variables["RAY_ADDRESS"] == "elsewhere:1"
@@ -131,6 +143,7 @@ class TestCommands:
         ({"TPU_TOPOLOGY": "8x8"}, "TPU_TOPOLOGY='8x8'"),
         ({"WORLD_SIZE": "4"}, "WORLD_SIZE='4'"),
         ({"TPU_LAUNCH_PORT": "8265"}, "TPU_LAUNCH_PORT='8265'"),
+        ({"RAY_TPU_RESOURCE_PER_CHIP": "2"}, "RAY_TPU_RESOURCE_PER_CHIP='2'"),
         ({"TPU_OPERATOR_RESTART_SCOPE": "Slice"}, "TPU_OPERATOR_RESTART_SCOPE='Slice'"),
     ],
 )
@@ -174,7 +187,7 @@ class TestRootCause:
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", True),
+            ("ray.exceptions.OutOfMemoryError: 1 worker(s) were killed due to the node running low", True),
             ("ray.exceptions.RayTaskError(OutOfMemoryError): ray::step()", True),
             ("ray.exceptions.WorkerCrashedError: The worker died unexpectedly", False),
             ("ValueError: OutOfMemoryError): no", False),
@@ -182,6 +195,21 @@ class TestRootCause:
     )
     def test_rays_own_word_of_memory(self, text: str, expected: bool) -> None:
         assert ray.out_of_memory(text) is expected
+
+    @pytest.mark.parametrize(
+        "kind",
+        ["ray.exceptions.OutOfMemoryError: ", "ray.train.WorkerGroupError: Training failed:\n[Rank 0]:\n"],
+    )
+    def test_rays_word_of_memory_has_many_lines(self, kind: str) -> None:
+        low = "1 worker(s) were killed due to the node running low on memory. Memory on the node was 9GB used"
+        traceback = (
+            f'Traceback (most recent call last):\n  File "train.py", line 8, in <module>\n{kind}{low}\n'
+        )
+        found = exception(lines(traceback + "- bytes in use: 0\n" * 50))
+        assert found is not None
+        assert found.text == f"{kind.partition(':')[0]}: {low}"
+        assert ray.out_of_memory(found.text)
+        assert exception(lines("ValueError".join(traceback.split(kind)) + "- bytes in use: 0\n" * 50)) is None
 
     def test_which_process_of_a_node_has_died(self) -> None:
         text = (

@@ -52,6 +52,7 @@ print("first line", time.time(), flush=True)
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.1)
 """
+LAUNCHERS: Final = ("none", "torchrun")
 LINE: Final = re.compile(r"first line (\S+)$", re.MULTILINE)
 LIMITS: Final = {"torchrun: more seconds": 1.0, "memory of a launcher": 40.0}
 UNITS: Final = {"memory of a launcher": "MiB"}
@@ -179,7 +180,9 @@ async def gate_of(slices: int, hosts: int) -> float:
     return time.process_time() - began
 
 
-def run(runs: int, python: Path, say: Callable[[str], None]) -> dict[str, list[float]]:
+def run(
+    launchers: Sequence[str], runs: int, python: Path, say: Callable[[str], None]
+) -> dict[str, list[float]]:
     """All figures, each of as many runs."""
     found: dict[str, list[float]] = {}
 
@@ -187,7 +190,7 @@ def run(runs: int, python: Path, say: Callable[[str], None]) -> dict[str, list[f
         found.setdefault(metric, []).append(round(value, 3))
         say(f"{metric}: {value:.2f} {UNITS.get(metric, 's')}")
 
-    for launcher in ["none", "torchrun"] * runs:
+    for launcher in [*launchers] * runs:
         without = start(launcher, python, plain=True)
         with_it = start(launcher, python, plain=False)
         note(f"{launcher}: plain", without.seconds)
@@ -214,6 +217,7 @@ def markdown(found: dict[str, list[float]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and write the figures down."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.launcher", description=__doc__)
+    parser.add_argument("--launchers", nargs="+", choices=LAUNCHERS, default=LAUNCHERS, help="which")
     parser.add_argument("--runs", type=int, default=7, help="of each (default: %(default)s)")
     parser.add_argument("--python", type=Path, default=PYTHON, help="an interpreter with torch")
     parser.add_argument(
@@ -221,8 +225,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     output: Path = options.output
-    found = run(options.runs, options.python, lambda text: print(text, file=sys.stderr))  # noqa: T201
-    output.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    file = output.with_suffix(".json")
+    found: dict[str, list[float]] = json.loads(file.read_text()) if file.exists() else {}
+    found |= run(options.launchers, options.runs, options.python, lambda text: print(text, file=sys.stderr))  # noqa: T201
+    file.write_text(json.dumps(found, indent=1) + "\n")
     output.write_text(insert(output.read_text(), markdown(found)))
     return 0
 

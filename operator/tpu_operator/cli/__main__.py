@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpu_operator.cli import (
     change,
@@ -16,6 +16,7 @@ from tpu_operator.cli import (
     explain,
     happenings,
     logs,
+    rollout,
     run,
     status,
     top,
@@ -37,6 +38,7 @@ COMMANDS = (
     logs.COMMAND,
     run.COMMAND,
     *change.COMMANDS,
+    *rollout.COMMANDS,
     wait.COMMAND,
     happenings.COMMAND,
     execute.COMMAND,
@@ -45,23 +47,34 @@ COMMANDS = (
     explain.COMMAND,
     doctor.COMMAND,
 )
+GROUPS = {"rollout": "look at the rollout of a TPUInference, stop it, let it go on, go back"}
+"""What commands of two words have in common, by the first."""
 PROGRAM = "kubectl tpu"
 
 
 def parsers() -> tuple[Parser, dict[str, Parser]]:
     """The parser of the whole command line, and that of each command."""
-    whole = Parser(prog=PROGRAM, description="TPU jobs: run them, look at them, find out what is wrong.")
-    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    text = "TPU jobs and models that are served: run them, look at them, find out what is wrong."
+    whole = Parser(prog=PROGRAM, description=text)
+    groups: dict[str, Any] = {"": _commands(whole, "command")}
     found: dict[str, Parser] = {}
     for command in COMMANDS:
-        parser = commands.add_parser(
-            command.name, help=command.help, description=command.help, epilog=command.details or None
+        group, _, word = command.name.rpartition(" ")
+        if group not in groups:
+            parser = groups[""].add_parser(group, help=GROUPS[group], description=GROUPS[group])
+            groups[group] = _commands(parser, "action")
+        parser = groups[group].add_parser(
+            word, help=command.help, description=command.help, epilog=command.details or None
         )
         if command.words:
             parser.usage = f"{PROGRAM} {command.name} [options] [NAME] -- {command.words}"
         command.add(parser)
         found[command.name] = parser
     return whole, found
+
+
+def _commands(parser: Parser, dest: str) -> Any:
+    return parser.add_subparsers(dest=dest, required=True, metavar=dest.upper(), parser_class=Parser)
 
 
 def main() -> None:
@@ -85,7 +98,9 @@ def call(arguments: Sequence[str], terminal: Terminal) -> int:
     ours, words = split(arguments)
     whole, _ = parsers()
     options = whole.parse_args(ours)
-    command = next(command for command in COMMANDS if command.name == options.command)
+    action = getattr(options, "action", "")
+    name = f"{options.command} {action}" if action else options.command
+    command = next(command for command in COMMANDS if command.name == name)
     if words and not command.words:
         whole.error(f"{command.name} takes nothing after `--`: {' '.join(words)}")
     try:

@@ -1,10 +1,10 @@
-"""What reasons and causes mean, and what a person can do about each: data for `why` and `explain`."""
+"""What reasons, causes and gates mean, and what a person can do about each: data for `why` and `explain`."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tpu_operator.api import BlockedReason, Cause
+from tpu_operator.api import BlockedReason, Cause, HoldGate
 
 
 class Advice(NamedTuple):
@@ -12,7 +12,7 @@ class Advice(NamedTuple):
 
     Attributes:
         meaning: a sentence.
-        remedies: what to do, the likeliest first. {job} stands for the job's name.
+        remedies: what to do, the likeliest first. {job} stands for the object's name.
     """
 
     meaning: str
@@ -24,15 +24,15 @@ BLOCKED: Final = {
         "No node has the labels of this accelerator, topology and number of chips per host.",
         (
             "`kubectl tpu topologies --available` shows which slices the cluster has",
-            "create the node pool, or change spec.tpu (suspend the job first if it has started)",
+            "create the node pool, or change what the spec asks for (suspend a job first that has started)",
         ),
     ),
     BlockedReason.CAPACITY_IN_USE: Advice(
         "There are such node pools, but other slices are in them.",
         (
-            "wait: the job starts by itself when a node pool is free",
-            "free one: the message says who holds which; `kubectl tpu suspend` stops one and keeps it",
-            "give the job a priority class (spec.scheduling.priorityClassName), or add a node pool",
+            "wait: it starts by itself when a node pool is free",
+            "free one: the message says who holds which; `kubectl tpu suspend` stops a job and keeps it",
+            "add a node pool, or give the job a priority class (spec.scheduling.priorityClassName)",
         ),
     ),
     BlockedReason.UNSCHEDULABLE: Advice(
@@ -168,3 +168,71 @@ ENDS: Final = {
     ),
 }
 """Why jobs fail: reasons of the condition Failed."""
+
+GATES: Final = {
+    HoldGate.READINESS: Advice(
+        "Replicas have been made, and it goes on once they are ready: engines load and compile first.",
+        (
+            "`kubectl tpu status {job}` shows which hosts are not ready, and why",
+            "`kubectl tpu logs {job} --failed` shows the last lines of a replica that has failed",
+            "`kubectl tpu rollout rollback {job}` goes back, if the new revision is wrong",
+        ),
+    ),
+    HoldGate.RATIO: Advice(
+        "A role is ahead of the others, and waits so that the revision keeps their ratio.",
+        ("wait; `kubectl tpu status {job}` shows what the other roles wait for",),
+    ),
+    HoldGate.PAIRING: Advice(
+        "Roles of a revision go together, so that none is left without those that it serves with.",
+        ("wait; `kubectl tpu status {job}` shows which replicas are not ready",),
+    ),
+    HoldGate.SURGE: Advice(
+        "The budgets leave no way: no replica may be made before another is gone, and none may go.",
+        (
+            "change what the message names: maxSurge, maxUnavailable, replicas or allowDowntime",
+            "`kubectl tpu rollout plan -f FILE` shows what a change would do",
+        ),
+    ),
+    HoldGate.CAPACITY: Advice(
+        "There are no nodes, or there is no quota, for a replica of the new revision.",
+        (
+            "wait: it goes on by itself when there is room",
+            "set spec.rollout.onCapacityShortage to DrainFirst: it stops old replicas first, one at a time",
+            "set maxSurge to 0 and maxUnavailable to 1: the rollout then takes no slice more than there are",
+            "`kubectl tpu topologies --available` shows node pools, and who is in them",
+        ),
+    ),
+    HoldGate.PAUSE: Advice(
+        "Somebody wants the rollout to stand here: it is paused, or a step of its canary lasts.",
+        (
+            "`kubectl tpu rollout resume {job}` goes on after spec.rollout.paused",
+            "`kubectl tpu rollout promote {job}` ends a step of a canary",
+            "`kubectl tpu rollout rollback {job}` goes back",
+        ),
+    ),
+    HoldGate.PARTITION: Advice(
+        "spec.rollout.partition keeps copies at the revisions before.",
+        ("lower spec.rollout.partition; 0 lets all copies go on",),
+    ),
+    HoldGate.ANALYSIS: Advice(
+        "The analysis of a step of the canary has not passed.",
+        (
+            "wait for the analysis, and look at what its queries are answered",
+            "`kubectl tpu rollout promote {job}` goes on without it",
+            "`kubectl tpu rollout rollback {job}` goes back",
+        ),
+    ),
+    HoldGate.DRAIN: Advice(
+        "Replicas are on their way out, and finish what they are at.",
+        ("wait: spec.drain says how long they may take",),
+    ),
+    HoldGate.DEADLINE: Advice(
+        "No replica has become ready for spec.rollout.progressDeadlineSeconds. It goes on as soon as it can.",
+        (
+            "`kubectl tpu status {job}` shows which hosts are not ready, and why",
+            "`kubectl tpu logs {job} --failed` shows the last lines of a replica that has failed",
+            "`kubectl tpu rollout rollback {job}` goes back to the revision before",
+        ),
+    ),
+}
+"""What a rollout may wait for."""

@@ -134,7 +134,7 @@ async def _set(call: Call, *, suspend: bool) -> int:
         if job.spec.suspend == suspend:
             call.terminal.lines([f"tpujob/{name} is {word if suspend else 'not suspended'} already"])
             return Exit.DONE
-        await server.patch(job, {"suspend": suspend})
+        await server.patch(job, spec={"suspend": suspend})
     more = "its pods are stopped, and its node pools go to others" if suspend else "it waits for nodes again"
     call.terminal.lines([f"tpujob/{name} {word}: {more}"])
     return Exit.DONE

@@ -1,4 +1,4 @@
-"""Which hosts of a job are meant: `--rank`, `--slice`, `--head`."""
+"""Which hosts are meant: `--rank` and `--slice`, and of a TPUInference `--role` and `--revision`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import argparse
 
     from tpu_operator.api import TPUJob
+    from tpu_operator.core.snapshot import Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,60 @@ def add(parser: Parser) -> None:
     )
 
 
+def add_roles(parser: Parser) -> None:
+    """Arguments that choose replicas of a TPUInference."""
+    parser.add_argument(
+        "--role",
+        action="append",
+        default=[],
+        help="only this role of a TPUInference; --slice is a replica of it then, --rank a host; repeatable",
+    )
+    parser.add_argument(
+        "--revision", action="append", default=[], help="only this revision of a TPUInference; repeatable"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChoice:
+    """Hosts of a TPUInference; empty fields are for all.
+
+    Attributes:
+        roles: names of roles.
+        revisions: names of revisions.
+        replicas: numbers of replicas among those of their role and revision.
+        hosts: numbers of hosts in their replica.
+    """
+
+    roles: tuple[str, ...] = ()
+    revisions: tuple[str, ...] = ()
+    replicas: tuple[int, ...] = ()
+    hosts: tuple[int, ...] = ()
+
+    def wants(self, pod: Pod) -> bool:
+        """Whether a pod of the TPUInference is one of them."""
+        labels = pod.metadata.labels
+        wanted = {
+            names.LABEL_ROLE: self.roles,
+            names.LABEL_REVISION: self.revisions,
+            names.LABEL_REPLICA: tuple(map(str, self.replicas)),
+            names.LABEL_HOST: tuple(map(str, self.hosts)),
+        }
+        return all(not values or labels.get(label) in values for label, values in wanted.items())
+
+
+def chosen_roles(options: argparse.Namespace) -> RoleChoice:
+    """The hosts of a TPUInference that were chosen."""
+    return RoleChoice(tuple(options.role), tuple(options.revision), tuple(options.slice), tuple(options.rank))
+
+
 def chosen(options: argparse.Namespace) -> Choice:
-    """The hosts that were chosen."""
+    """The hosts of a job that were chosen.
+
+    Raises:
+        CommandError: roles or revisions were, which a job has none of.
+    """
+    if getattr(options, "role", ()) or getattr(options, "revision", ()):
+        raise CommandError("a TPUJob has no roles and revisions: choose with --rank and --slice", Exit.USAGE)
     return Choice(tuple(options.rank), tuple(options.slice))
 
 

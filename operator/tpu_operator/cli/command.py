@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from tpu_operator.cli.text import Terminal
 
 FORMATS = ("text", "json", "yaml")
+KINDS = {
+    **dict.fromkeys(("tpujob", "tpujobs", "tpuj"), "TPUJob"),
+    **dict.fromkeys(("tpuinference", "tpuinferences", "tpui"), "TPUInference"),
+}
+"""Kinds by the words that kubectl takes for them."""
 
 
 class Exit(IntEnum):
@@ -158,19 +163,72 @@ def add_output(parser: Parser, *more: str) -> None:
     parser.add_argument("-o", "--output", choices=forms, default=FORMATS[0], help="form of the answer")
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a command is about.
+
+    Attributes:
+        name: name of the object.
+        kind: TPUJob or TPUInference; empty for a TPUJob, or a TPUInference if only that is there.
+    """
+
+    name: str
+    kind: str = ""
+
+
 def add_job(parser: Parser) -> None:
     """The job that a command is about."""
     parser.add_argument("name", metavar="NAME", type=job_name, help="name of the TPUJob")
 
 
+def add_inference(parser: Parser) -> None:
+    """The TPUInference that a command is about."""
+    parser.add_argument("name", metavar="NAME", type=inference_name, help="name of the TPUInference")
+
+
+def add_target(parser: Parser) -> None:
+    """The job or TPUInference that a command is about."""
+    parser.add_argument(
+        "target",
+        metavar="NAME",
+        type=target,
+        help="name of a TPUJob, or of a TPUInference: tpuinference/NAME where a TPUJob has the same",
+    )
+
+
 def job_name(text: str) -> str:
     """The name of a job, also as kubectl prints it: `tpujob/NAME`, `tpujob.tpu-operator.dev/NAME`."""
-    kind, slash, name = text.rpartition("/")
-    if slash and kind.partition(".")[0] not in {"tpujob", "tpujobs", "tpuj"}:
-        raise argparse.ArgumentTypeError(f"{text!r}: write the name of a TPUJob, or tpujob/NAME")
+    return _name(text, "TPUJob")
+
+
+def inference_name(text: str) -> str:
+    """The name of a TPUInference, also as `tpuinference/NAME` or `tpui/NAME`."""
+    return _name(text, "TPUInference")
+
+
+def _name(text: str, kind: str) -> str:
+    found = _target(text)
+    if found is None or found.kind not in {"", kind}:
+        raise argparse.ArgumentTypeError(f"{text!r}: write the name of a {kind}, or {kind.lower()}/NAME")
+    return found.name
+
+
+def target(text: str) -> Target:
+    """A name, or a kind and a name: `tpujob/NAME`, `tpuinference/NAME`, `tpui/NAME`."""
+    found = _target(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: write a name, tpujob/NAME or tpuinference/NAME")
+    return found
+
+
+def _target(text: str) -> Target | None:
+    word, slash, name = text.rpartition("/")
+    kind = KINDS.get(word.partition(".")[0].lower()) if slash else ""
+    if kind is None:
+        return None
     if not name:
-        raise argparse.ArgumentTypeError("the name of the TPUJob is empty")
-    return name
+        raise argparse.ArgumentTypeError(f"the name of the {kind or 'object'} is empty")
+    return Target(name, kind)
 
 
 def number(text: str) -> int:

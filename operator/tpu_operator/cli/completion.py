@@ -10,24 +10,29 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tpu_operator.catalog import GENERATIONS, find
-from tpu_operator.cli.command import CommandError, Parser, Place
+from tpu_operator.cli.command import KINDS, CommandError, Parser, Place, inference_name, job_name, target
 from tpu_operator.cli.server import connect
-from tpu_operator.cli.wait import DELETED, GOALS
+from tpu_operator.cli.wait import DELETED, GOALS, INFERENCE_GOALS
 from tpu_operator.engine.client import ApiError
+from tpu_operator.engine.resources import INFERENCES, TPUJOBS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from tpu_operator.engine.resources import Resource
 
 NO_FILES: Final = 4
 """Cobra's word for: and no names of files."""
 FILES: Final = 0
 PATIENCE: Final = 2.0
-"""Seconds for the names of jobs: nobody waits longer for a Tab."""
-JOBS: Final = "NAME"
-"""The argument that is the name of a job."""
+"""Seconds for the names of objects: nobody waits longer for a Tab."""
+NAMED: Final[Mapping[Any, str]] = {job_name: "jobs", inference_name: "inferences", target: "both"}
+"""Arguments that are names of objects, by what reads them."""
+RESOURCES: Final = {"jobs": (TPUJOBS,), "inferences": (INFERENCES,), "both": (TPUJOBS, INFERENCES)}
+"""What may be named."""
 
 
 def candidates(words: Sequence[str], parsers: Mapping[str, Parser]) -> list[tuple[str, str]] | str:
@@ -38,11 +43,12 @@ def candidates(words: Sequence[str], parsers: Mapping[str, Parser]) -> list[tupl
         parsers: the commands.
     """
     *before, last = words or [""]
-    command = next((word for word in before if not word.startswith("-")), None)
-    if command is None:
-        return _starting({name: parser.description or "" for name, parser in parsers.items()}.items(), last)
-    if command not in parsers or "--" in before:
+    command = _command(before, parsers)
+    if command not in parsers:
+        return _starting(_next_words(command, parsers), last)
+    if "--" in before:
         return "files"
+    before = before[command.count(" ") :]
     actions = parsers[command].actions
     if before and (action := _option(actions, before[-1])) is not None and action.nargs != 0:
         return _values(action, last, before)
@@ -50,6 +56,23 @@ def candidates(words: Sequence[str], parsers: Mapping[str, Parser]) -> list[tupl
         return _starting(_options(actions), last)
     positional = [action for action in actions if not action.option_strings]
     return _values(positional[0], last, before) if positional and not _given(actions, before) else []
+
+
+def _command(before: Sequence[str], parsers: Mapping[str, Parser]) -> str:
+    """The command that was typed, of one word or of two; or what was typed, if it is none yet."""
+    words = [word for word in before if not word.startswith("-")]
+    return next((name for n in (2, 1) if (name := " ".join(words[:n])) in parsers), " ".join(words))
+
+
+def _next_words(group: str, parsers: Mapping[str, Parser]) -> list[tuple[str, str]]:
+    """Words that commands go on with, each with what the commands do."""
+    start = f"{group} " if group else ""
+    found: dict[str, str] = {}
+    for name, parser in parsers.items():
+        if name.startswith(start):
+            word, _, more = name.removeprefix(start).partition(" ")
+            found.setdefault(word, f"{word} {more}, …" if more else parser.description or "")
+    return list(found.items())
 
 
 def _option(actions: Iterable[argparse.Action], word: str) -> argparse.Action | None:
@@ -73,15 +96,15 @@ def _given(actions: Sequence[argparse.Action], before: Sequence[str]) -> bool:
 def _values(action: argparse.Action, last: str, before: Sequence[str]) -> list[tuple[str, str]] | str:
     if action.choices:
         return _starting(((str(choice), "") for choice in action.choices), last)
-    if action.metavar == JOBS and not action.option_strings:
-        return "jobs" if action.nargs is None else []
+    if action.type in NAMED and not action.option_strings:
+        return NAMED[action.type]
     if action.dest == "accelerator":
         return _starting(((one.name, one.accelerator) for one in GENERATIONS), last)
     if action.dest == "topology":
         return _starting(((topology, "") for topology in _topologies(before)), last)
     if action.dest == "goal":
-        return _starting(((goal, "") for goal in (*GOALS, DELETED)), last)
-    return "files" if action.dest == "kubeconfig" else []
+        return _starting(((goal, "") for goal in (*GOALS, *INFERENCE_GOALS, DELETED)), last)
+    return "files" if action.dest in {"kubeconfig", "file"} else []
 
 
 def _topologies(before: Sequence[str]) -> list[str]:
@@ -102,8 +125,7 @@ def answer(words: Sequence[str], parsers: Mapping[str, Parser]) -> str:
     if found == "files":
         return f":{FILES}\n"
     if isinstance(found, str):
-        names = asyncio.run(_jobs(_place(words)))
-        found = [(name, "TPUJob") for name in names if name.startswith(words[-1])]
+        found = asyncio.run(_names(_place(words), RESOURCES[found], words[-1]))
     lines = [f"{word}\t{text}" if text else word for word, text in found]
     return "\n".join([*lines, f":{NO_FILES}\n"])
 
@@ -118,11 +140,13 @@ def _place(words: Sequence[str]) -> Place:
     return Place(known.kubeconfig, known.context, known.namespace)
 
 
-async def _jobs(place: Place) -> list[str]:
-    """Names of jobs; none where they cannot be had in time."""
+async def _names(place: Place, resources: Iterable[Resource], start: str) -> list[tuple[str, str]]:
+    """Names of objects, as they were begun: with or without a kind; none where they cannot be had in time."""
+    word, slash, _ = start.rpartition("/")
+    wanted = [one for one in resources if not slash or one.kind == KINDS.get(word)]
     try:
-        async with asyncio.timeout(PATIENCE):
-            async with connect(place) as server:
-                return await server.job_names()
+        async with asyncio.timeout(PATIENCE), connect(place) as server:
+            found = [(f"{word}{slash}{name}", one.kind) for one in wanted for name in await server.names(one)]
     except (CommandError, ApiError, TimeoutError):
         return []
+    return _starting(found, start)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tpu_operator.api import Failure, TPUJob
     from tpu_operator.cli.follow import Seen
     from tpu_operator.cli.happenings import Happening
+    from tpu_operator.core.snapshot import Pod
 
 SHOWN: Final = 5
 """Events and kinds of hosts that an answer names."""
@@ -106,11 +107,11 @@ def _failed(seen: Seen, now: datetime) -> Answer | None:
     return Answer(
         well=False,
         verdict=f"the job has failed: {failed.reason}",
-        cause=_root(failure),
+        cause=root(failure),
         meaning=f"{known.meaning} {end.meaning}".strip(),
         since=failed.last_transition_time,
         evidence=(*_history(seen.job), *_echoes(seen, failure, now)),
-        remedies=_advice(seen.job, [known, end]),
+        remedies=advised(seen.job.metadata.name, [known, end]),
         log=lastwords.of(seen.pods, failure)[-LOG_LINES:],
     )
 
@@ -146,15 +147,15 @@ def _blocked(seen: Seen, events: Sequence[Happening], now: datetime) -> Answer |
     does = "runs, but something is in its way" if condition(job, ConditionType.READY) else "does not run"
     known = next((advice for key, advice in BLOCKED.items() if key == reason), Advice("", ()))
     failure = job.status.last_failure
-    last = (f"before that: {_root(failure)}",) if failure else ()
+    last = (f"before that: {root(failure)}",) if failure else ()
     return Answer(
         well=False,
         verdict=f"the job {does}: {reason}",
         cause=message,
         meaning=known.meaning,
         since=since,
-        evidence=(*_laggards(seen, now), *_warnings(events), *last),
-        remedies=_advice(job, [known]),
+        evidence=(*laggards(seen.pods, now), *warnings(events), *last),
+        remedies=advised(job.metadata.name, [known]),
     )
 
 
@@ -172,11 +173,11 @@ def _restarting(seen: Seen, now: datetime) -> Answer | None:
     return Answer(
         well=False,
         verdict=f"the job restarts: {found.reason}",
-        cause=_root(mine) if mine else found.message,
+        cause=root(mine) if mine else found.message,
         meaning=CAUSES[mine.cause].meaning if mine else "",
         since=found.last_transition_time,
-        evidence=(*pause, *old, *_laggards(seen, now), *_history(job)),
-        remedies=_advice(job, [CAUSES[mine.cause]] if mine else []),
+        evidence=(*pause, *old, *laggards(seen.pods, now), *_history(job)),
+        remedies=advised(job.metadata.name, [CAUSES[mine.cause]] if mine else []),
         log=lastwords.of(seen.pods, mine)[-LOG_LINES:] if mine else (),
     )
 
@@ -192,7 +193,7 @@ def _starting(seen: Seen, events: Sequence[Happening], now: datetime) -> Answer 
         verdict=f"the job is starting: {hosts.ready} of {hosts.desired} hosts are ready",
         cause=ready.message if ready else "",
         since=job.status.start_time,
-        evidence=(*_laggards(seen, now), *_warnings(events)),
+        evidence=(*laggards(seen.pods, now), *warnings(events)),
         remedies=(
             f"wait; `kubectl tpu status {job.metadata.name} --watch` shows how far it comes",
             "spec.startupTimeoutSeconds would restart a gang that does not come up",
@@ -212,7 +213,8 @@ def _running(job: TPUJob) -> Answer:
     )
 
 
-def _root(failure: Failure) -> str:
+def root(failure: Failure) -> str:
+    """A failure as the root cause of something: what, where and when."""
     at = f", {moment(failure.time)}" if failure.time else ""
     return f"{brief(failure)} - first on {place(failure)}{at}"
 
@@ -229,7 +231,7 @@ def _history(job: TPUJob) -> tuple[str, ...]:
     ]
     failure = job.status.last_failure
     if failure is not None and condition(job, ConditionType.FAILED) is None:
-        lines.append(f"last failure: {_root(failure)}")
+        lines.append(f"last failure: {root(failure)}")
     return tuple(lines)
 
 
@@ -241,18 +243,18 @@ def _echoes(seen: Seen, root: Failure, now: datetime) -> tuple[str, ...]:
     return (f"also failed, later: {some(others)}",) if others else ()
 
 
-def _laggards(seen: Seen, now: datetime) -> tuple[str, ...]:
+def laggards(pods: Iterable[Pod], now: datetime) -> tuple[str, ...]:
     """Hosts that are not up, grouped by what they wait for."""
     groups: dict[str, list[str]] = {}
-    hosts = [host(pod, now) for pod in seen.pods]
+    hosts = [host(pod, now) for pod in pods]
     for one in sorted(hosts, key=lambda one: (one.state != "Waiting", one.pod)):
         if one.state in {"Pending", "Waiting", "Starting"}:
             groups.setdefault(f"{one.state}: {flat(one.detail)}".removesuffix(": "), []).append(one.pod)
-    return tuple(f"{some(pods)}: {text}" for text, pods in list(groups.items())[:SHOWN])
+    return tuple(f"{some(names)}: {text}" for text, names in list(groups.items())[:SHOWN])
 
 
-def _warnings(events: Iterable[Happening]) -> tuple[str, ...]:
-    """The latest warnings about pods; what the operator itself says of the job is in the status."""
+def warnings(events: Iterable[Happening]) -> tuple[str, ...]:
+    """The latest warnings about pods; what the operator itself says of their owner is in the status."""
     found = {
         f"{one.about}: {one.reason}: {flat(one.message)}": None
         for one in reversed(list(events))
@@ -261,5 +263,6 @@ def _warnings(events: Iterable[Happening]) -> tuple[str, ...]:
     return tuple(list(found)[:SHOWN])
 
 
-def _advice(job: TPUJob, known: Iterable[Advice]) -> tuple[str, ...]:
-    return tuple(remedy.replace("{job}", job.metadata.name) for advice in known for remedy in advice.remedies)
+def advised(name: str, known: Iterable[Advice]) -> tuple[str, ...]:
+    """What to do, by some advice, about an object of that name."""
+    return tuple(remedy.replace("{job}", name) for advice in known for remedy in advice.remedies)

@@ -1,4 +1,4 @@
-"""`kubectl tpu explain`: fields, reasons and causes, in words; needs no cluster."""
+"""`kubectl tpu explain`: fields, reasons, causes and gates, in words; needs no cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from tpu_operator.api.crd import KINDS, Kind
 from tpu_operator.api.reference import type_of
 from tpu_operator.api.schema import structural
-from tpu_operator.cli.advice import BLOCKED, CAUSES, ENDS, Advice
+from tpu_operator.cli.advice import BLOCKED, CAUSES, ENDS, GATES, Advice
 from tpu_operator.cli.command import Call, Command, CommandError, Exit, Parser, add_output
 from tpu_operator.cli.text import Style, table
 
@@ -27,7 +27,7 @@ class Entry(msgspec.Struct, frozen=True, rename="camel"):
         name: the word, or the path of the field.
         type: of the field, or what kind of word it is.
         description: in words.
-        remedies: what to do, for reasons and causes.
+        remedies: what to do, for reasons, causes and gates.
         fields: those below it, each with its type and description; name with `*`: required.
     """
 
@@ -39,11 +39,12 @@ class Entry(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def words() -> Mapping[str, tuple[str, Advice]]:
-    """Reasons and causes, with what they are."""
+    """Reasons, causes and gates, with what they are."""
     return {
         **{str(key): ("reason of the condition Blocked", advice) for key, advice in BLOCKED.items()},
         **{str(key): ("cause of a failure", advice) for key, advice in CAUSES.items()},
         **{key: ("reason of the condition Failed", advice) for key, advice in ENDS.items()},
+        **{str(key): ("gate that holds a rollout", advice) for key, advice in GATES.items()},
     }
 
 

@@ -1,20 +1,24 @@
-"""`kubectl tpu events NAME`: what has happened to a job and its pods, in order."""
+"""`kubectl tpu events NAME`: what has happened to a job or a TPUInference and its pods, in order."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tpu_operator.cli.command import Call, Command, Exit, Parser, add_job, add_output, add_place
+from tpu_operator.api import TPUJob
+from tpu_operator.cli.command import Call, Command, Exit, Parser, add_output, add_place, add_target
 from tpu_operator.cli.server import connect
 from tpu_operator.cli.text import Cell, Style, age, flat, table
+from tpu_operator.core import names
+from tpu_operator.engine.resources import CONTROLLER_REVISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tpu_operator.api import TPUJob
+    from tpu_operator.api import ObjectMeta, TPUInference
     from tpu_operator.cli.server import Server
 
 Object = dict[str, Any]
@@ -76,29 +80,58 @@ def ordered(events: Iterable[Happening]) -> list[Happening]:
 
 def of_job(job: TPUJob, about_jobs: Iterable[Object], about_pods: Iterable[Object]) -> list[Happening]:
     """Events about a job, its pods and those of its earlier attempts, in order."""
-    prefix = f"{job.metadata.name}-"
-    mine = [e for e in about_jobs if (e.get("regarding") or {}).get("uid") in {job.metadata.uid, None, ""}]
-    theirs = [e for e in about_pods if _is_pod_of(prefix, (e.get("regarding") or {}).get("name", ""))]
-    since = job.metadata.creation_timestamp
+    # <job>-<slice>-<host>, or <job>-head
+    pod = re.compile(rf"{re.escape(job.metadata.name)}-(head|\d+-\d+)")
+    return _of(job.metadata, about_jobs, about_pods, pod)
+
+
+def of_inference(
+    inference: TPUInference,
+    revisions: Iterable[str],
+    about_inferences: Iterable[Object],
+    about_pods: Iterable[Object],
+) -> list[Happening]:
+    """Events about a TPUInference and the pods of its revisions, in order.
+
+    Args:
+        inference: the TPUInference.
+        revisions: names of its revisions, which no other TPUInference has.
+        about_inferences: events about objects of its kind and name.
+        about_pods: events about pods of its namespace.
+    """
+    # <inference>-<role>-<revision>-<replica>-<host>
+    hashes = "|".join(map(re.escape, revisions))
+    pod = re.compile(rf"{re.escape(inference.metadata.name)}-.+-({hashes})-\d+-\d+")
+    return _of(inference.metadata, about_inferences, about_pods, pod)
+
+
+def _of(
+    owner: ObjectMeta, about_owner: Iterable[Object], about_pods: Iterable[Object], pod: re.Pattern[str]
+) -> list[Happening]:
+    mine = [e for e in about_owner if (e.get("regarding") or {}).get("uid") in {owner.uid, None, ""}]
+    theirs = [e for e in about_pods if pod.fullmatch((e.get("regarding") or {}).get("name", ""))]
+    since = owner.creation_timestamp
     found = map(happening, [*mine, *theirs])
     return ordered(one for one in found if not since or not one.time or one.time >= since)
 
 
-def _is_pod_of(prefix: str, pod: str) -> bool:
-    """Whether a name is that of a pod: `<job>-<slice>-<host>` or `<job>-head`."""
-    tail = pod.removeprefix(prefix)
-    return tail != pod and (tail == "head" or [part.isdecimal() for part in tail.split("-")] == [True, True])
-
-
-async def read(server: Server, job: TPUJob) -> list[Happening]:
-    """Events of a job and its pods."""
-    about_job = await server.events("TPUJob", job.metadata.name)
-    return of_job(job, about_job, await server.events("Pod"))
+async def read(server: Server, owner: TPUJob | TPUInference) -> list[Happening]:
+    """Events of a job or a TPUInference and its pods."""
+    name = owner.metadata.name
+    if isinstance(owner, TPUJob):
+        return of_job(owner, await server.events("TPUJob", name), await server.events("Pod"))
+    known = await server.try_read(
+        CONTROLLER_REVISIONS, Object, labelSelector=f"{names.LABEL_INFERENCE}={name}"
+    )
+    kept = [one["metadata"]["name"].removeprefix(names.revision_name(name, "")) for one in known or []]
+    revisions = dict.fromkeys([*kept, *(one.name for one in owner.status.revisions)])
+    about = await server.events("TPUInference", name)
+    return of_inference(owner, revisions, about, await server.events("Pod"))
 
 
 def add(parser: Parser) -> None:
     """Add the arguments."""
-    add_job(parser)
+    add_target(parser)
     parser.add_argument("--warnings", action="store_true", help="warnings only")
     add_output(parser)
     add_place(parser)
@@ -107,7 +140,7 @@ def add(parser: Parser) -> None:
 async def run(call: Call) -> int:
     """Show the events."""
     async with connect(call.place) as server:
-        events = await read(server, await server.job(call.options.name))
+        events = await read(server, await server.find(call.options.target))
     shown = [one for one in events if one.type != "Normal" or not call.options.warnings]
     now = call.clock()
     call.show(shown, lambda: draw(shown, now, call.terminal.style))
@@ -132,4 +165,6 @@ def draw(events: Iterable[Happening], now: datetime, style: Style) -> list[str]:
     return table([head, *rows], style)
 
 
-COMMAND: Final = Command("events", "what has happened to a job and its pods, in order", add, run)
+COMMAND: Final = Command(
+    "events", "what has happened to a job or a TPUInference and its pods, in order", add, run
+)

@@ -1,4 +1,4 @@
-"""`kubectl tpu logs NAME`: what all hosts of a job have written, in one stream."""
+"""`kubectl tpu logs NAME`: what all hosts of a job or a TPUInference have written, in one stream."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tpu_operator.api import TPUJob
 from tpu_operator.cli import choose, lastwords
 from tpu_operator.cli.command import (
     Call,
@@ -13,12 +14,13 @@ from tpu_operator.cli.command import (
     CommandError,
     Exit,
     Parser,
-    add_job,
     add_place,
+    add_target,
     number,
     span,
 )
-from tpu_operator.cli.follow import look
+from tpu_operator.cli.follow import follow as follow_job
+from tpu_operator.cli.follow import follow_inference
 from tpu_operator.cli.hosts import brief, place
 from tpu_operator.cli.lines import Line, is_missing, merged, missing, render, split
 from tpu_operator.cli.server import connect
@@ -29,12 +31,12 @@ from tpu_operator.engine.client import ApiError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
-    from tpu_operator.api import Failure, TPUJob
-    from tpu_operator.cli.follow import Seen
+    from tpu_operator.api import Failure, TPUInference
     from tpu_operator.cli.server import Server
     from tpu_operator.cli.text import Terminal
+    from tpu_operator.core.snapshot import Pod
 
 AT_ONCE: Final = 16
 """Logs that are read at the same time."""
@@ -46,8 +48,9 @@ LAST: Final = 50
 
 def add(parser: Parser) -> None:
     """Add the arguments."""
-    add_job(parser)
+    add_target(parser)
     choose.add(parser)
+    choose.add_roles(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="go on as they write, and after restarts")
     parser.add_argument("--failed", action="store_true", help="the last lines of the host that failed first")
     parser.add_argument("--previous", action="store_true", help="of containers before their last restart")
@@ -65,18 +68,20 @@ class Printer:
 
     Attributes:
         terminal: where they go.
-        pods: all hosts that are shown.
+        pods: all hosts that are shown; others that come are added.
         prefix: whether to name the host of each line, where there are several.
         times: whether to show when they were written.
     """
 
     terminal: Terminal
-    pods: Sequence[str]
+    pods: list[str]
     prefix: bool = True
     times: bool = False
 
     def show(self, line: Line) -> None:
         """Show a line."""
+        if line.pod not in self.pods:
+            self.pods.append(line.pod)
         prefix = self.prefix and len(self.pods) > 1
         self.terminal.write(
             render(line, self.pods, self.terminal.style, prefix=prefix, times=self.times),
@@ -104,19 +109,36 @@ async def run(call: Call) -> int:
     """Show the logs."""
     options = call.options
     async with connect(call.place) as server:
+        found = await server.find(options.target)
         if options.failed:
-            return await _failed(call, server, await look(server, options.name))
-        job = await server.job(options.name)
-        pods = choose.chosen(options).pods(job)
+            return await _failed(call, server, found)
+        there = {pod.name: pod for pod in await server.pods(found)}
+        if isinstance(found, TPUJob):
+            pods = choose.chosen(options).pods(found)
+        else:
+            pods = sorted(filter(lambda name: choose.chosen_roles(options).wants(there[name]), there))
         printer = Printer(call.terminal, pods, not options.no_prefix, options.timestamps)
-        if options.follow:
-            return await follow(printer, server, job, query(options))
-        return await _print(printer, server, job, query(options))
+        if not options.follow:
+            return await _print(printer, server, found, there, query(options))
+        if isinstance(found, TPUJob):
+            return await follow(printer, server, found, query(options))
+        streams = Streams(
+            server,
+            follow_inference(server, found.metadata.name),
+            choose.chosen_roles(options).wants,
+            query(options),
+        )
+        return await _stream(printer, streams)
 
 
-async def _print(printer: Printer, server: Server, job: TPUJob, query: Mapping[str, str]) -> int:
+async def _print(
+    printer: Printer,
+    server: Server,
+    owner: TPUJob | TPUInference,
+    there: Container[str],
+    query: Mapping[str, str],
+) -> int:
     """All logs, merged by the times at which the lines were written."""
-    there = {pod.name for pod in await server.pods(job)}
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def read(pod: str) -> list[Line]:
@@ -131,7 +153,7 @@ async def _print(printer: Printer, server: Server, job: TPUJob, query: Mapping[s
     raise CommandError(
         "there are no logs of these hosts" if logs else "there are no pods of these hosts",
         Exit.NOT_FOUND,
-        f"`kubectl tpu why {job.metadata.name}` says what the job waits for",
+        f"`kubectl tpu why {owner.metadata.name}` says what it waits for",
     )
 
 
@@ -151,32 +173,37 @@ async def follow(printer: Printer, server: Server, job: TPUJob, query: Mapping[s
     Raises:
         CommandError: they are too many.
     """
+    wanted = set(printer.pods)
+    following = follow_job(server, job.metadata.name)
+    return await _stream(printer, Streams(server, following, lambda pod: pod.name in wanted, query))
+
+
+async def _stream(printer: Printer, streams: Streams) -> int:
     if len(printer.pods) > MOST:
-        advice = "choose some with --rank or --slice"
+        advice = "choose some with --rank, --slice or --role"
         raise CommandError(f"{len(printer.pods)} hosts are too many to follow", Exit.USAGE, advice)
-    streams = Streams(server, job.metadata.name, set(printer.pods), query)
     async for line in streams.lines():
         printer.show(line)
     return Exit.BAD if streams.failed else Exit.DONE
 
 
-async def _failed(call: Call, server: Server, seen: Seen) -> int:
+async def _failed(call: Call, server: Server, found: TPUJob | TPUInference) -> int:
     """What the host that failed first has written last."""
-    failure = seen.job.status.last_failure
+    failure = found.status.last_failure
     if failure is None:
-        call.terminal.lines([f"no host of TPUJob {seen.job.metadata.name} has failed"])
+        call.terminal.lines([f"no host of {found.kind} {found.metadata.name} has failed"])
         return Exit.DONE
-    lines = await _last_lines(call.options.tail or LAST, server, seen, failure)
+    lines = await _last_lines(call.options.tail or LAST, server, await server.pods(found), failure)
     at = f", {moment(failure.time)}" if failure.time else ""
     title = f"{brief(failure)} - {place(failure)}{at}"
     call.terminal.lines([call.terminal.style.paint(title, "red"), *lines])
     return Exit.DONE
 
 
-async def _last_lines(tail: int, server: Server, seen: Seen, failure: Failure) -> list[str]:
+async def _last_lines(tail: int, server: Server, pods: Sequence[Pod], failure: Failure) -> list[str]:
     """From the log while there is one, or else from what the launcher has reported."""
-    reported = list(lastwords.of(seen.pods, failure))
-    pod = next((pod for pod in seen.pods if pod.name == failure.pod), None)
+    reported = list(lastwords.of(pods, failure))
+    pod = next((pod for pod in pods if pod.name == failure.pod), None)
     if pod is not None and (pod.failed or reported):
         asked = everything(failure.container or names.MAIN_CONTAINER) | {"tailLines": str(tail)}
         log = await _read(server, pod.name, asked if pod.failed else asked | {"previous": "true"})

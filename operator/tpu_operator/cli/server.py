@@ -14,13 +14,14 @@ import aiohttp
 import msgspec
 from pydantic import ValidationError
 
-from tpu_operator.api import TPUJob
-from tpu_operator.cli.command import CommandError, Exit, Place
+from tpu_operator.api import TPUInference, TPUJob
+from tpu_operator.api.common import Model
+from tpu_operator.cli.command import CommandError, Exit, Place, Target
 from tpu_operator.core import names
 from tpu_operator.core.snapshot import Pod
 from tpu_operator.engine.client import MERGE, ApiError, ApiServer, decode
 from tpu_operator.engine.credentials import CredentialsError
-from tpu_operator.engine.resources import EVENTS, PODS, TPUJOBS
+from tpu_operator.engine.resources import EVENTS, INFERENCES, PODS, TPUJOBS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tpu_operator.engine.resources import Resource
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Model)
 Object = dict[str, Any]
 
 AGENT: Final = "kubectl-tpu"
@@ -91,40 +93,76 @@ class Server:
         Raises:
             CommandError: there is none of that name, or this version cannot read it.
         """
+        return read_job(await self.get(TPUJOBS, name))
+
+    async def inference(self, name: str) -> TPUInference:
+        """A TPUInference.
+
+        Raises:
+            CommandError: there is none of that name, or this version cannot read it.
+        """
+        return read_inference(await self.get(INFERENCES, name))
+
+    async def find(self, target: Target) -> TPUJob | TPUInference:
+        """What a command is about: a TPUJob, or a TPUInference if that was said or only that is there.
+
+        Raises:
+            CommandError: there is none of that name, or this version cannot read it.
+        """
+        if target.kind == INFERENCES.kind:
+            return await self.inference(target.name)
         try:
-            data = await self.api.get(TPUJOBS.path(self.namespace, name))
+            return await self.job(target.name)
+        except CommandError as error:
+            if target.kind or error.code is not Exit.NOT_FOUND:
+                raise
+            there = {item["metadata"]["name"]: item for item in await self.try_read(INFERENCES, Object) or []}
+            if target.name in there:
+                return read_inference(there[target.name])
+            if near := difflib.get_close_matches(target.name, there, 1):
+                error.advice = f"did you mean tpui/{near[0]}?"
+            raise
+
+    async def get(self, resource: Resource, name: str) -> Object:
+        """An object, as the server has it.
+
+        Raises:
+            CommandError: there is none of that name.
+        """
+        try:
+            found: Object = msgspec.json.decode(await self.api.get(resource.path(self.namespace, name)))
         except ApiError as error:
             if error.gone:
-                raise await self._no_job(name) from error
+                raise await self._missing(resource, name) from error
             raise
-        return read_job(msgspec.json.decode(data))
+        return found
 
-    async def _no_job(self, name: str) -> CommandError:
-        """What to say when there is no job of that name; also why, if it is not there for a larger reason."""
+    async def _missing(self, resource: Resource, name: str) -> CommandError:
+        """What to say when there is no such object; also why, if it is not there for a larger reason."""
         try:
-            there = await self.job_names()
+            there = await self.names(resource)
         except ApiError as error:
             if error.gone:
                 return CommandError(
-                    "the cluster does not know TPUJobs",
+                    f"the cluster does not know {resource.kind}s",
                     Exit.NOT_FOUND,
                     "`kubectl tpu doctor` says what is missing",
                 )
             raise
         near = difflib.get_close_matches(name, there, 1)
         advice = f"did you mean {near[0]}?" if near else "--namespace chooses another namespace"
-        return CommandError(
-            f"there is no TPUJob {name} in namespace {self.namespace}", Exit.NOT_FOUND, advice
-        )
+        text = f"there is no {resource.kind} {name} in namespace {self.namespace}"
+        return CommandError(text, Exit.NOT_FOUND, advice)
 
-    async def job_names(self) -> list[str]:
-        """Names of all jobs of the namespace."""
-        return [item["metadata"]["name"] for item in await self.read(TPUJOBS, Object)]
+    async def names(self, resource: Resource) -> list[str]:
+        """Names of all objects of a resource in the namespace."""
+        return [item["metadata"]["name"] for item in await self.read(resource, Object)]
 
-    async def pods(self, job: TPUJob) -> list[Pod]:
-        """Pods of a job, of any attempt."""
-        found = await self.read(PODS, Pod, labelSelector=f"{names.LABEL_JOB}={job.metadata.name}")
-        return [pod for pod in found if pod.metadata.owner_uid == job.metadata.uid]
+    async def pods(self, owner: TPUJob | TPUInference) -> list[Pod]:
+        """Pods of a job or a TPUInference, of any attempt and revision."""
+        label = names.LABEL_JOB if isinstance(owner, TPUJob) else names.LABEL_INFERENCE
+        found = await self.read(PODS, Pod, labelSelector=f"{label}={owner.metadata.name}")
+        return [pod for pod in found if pod.metadata.owner_uid == owner.metadata.uid]
 
     async def events(self, kind: str, name: str = "") -> list[Object]:
         """Events about objects of a kind; about one of them, or all."""
@@ -177,15 +215,43 @@ class Server:
         created: Object = msgspec.json.decode(await self.api.write("POST", path, manifest, query=query))
         return created
 
-    async def patch(self, job: TPUJob, spec: Mapping[str, Any]) -> None:
-        """Change fields of a job's spec."""
+    async def patch(self, thing: TPUJob | TPUInference, **parts: Any) -> None:
+        """Change parts of an object, this incarnation of it."""
+        await self._merge(thing, {"uid": thing.metadata.uid}, parts)
+
+    async def patch_status(self, inference: TPUInference, status: Mapping[str, Any]) -> None:
+        """Change parts of the status of a TPUInference, this version of it.
+
+        Raises:
+            ApiError: a conflict, if there is a newer version.
+        """
+        version = {"uid": inference.metadata.uid, "resourceVersion": inference.metadata.resource_version}
+        await self._merge(inference, version, {"status": status}, "status")
+
+    async def _merge(
+        self,
+        thing: TPUJob | TPUInference,
+        metadata: Object,
+        parts: Mapping[str, Any],
+        subresource: str = "",
+    ) -> None:
+        resource = TPUJOBS if isinstance(thing, TPUJob) else INFERENCES
         await self.api.write(
             "PATCH",
-            TPUJOBS.path(self.namespace, job.metadata.name),
-            {"metadata": {"uid": job.metadata.uid}, "spec": spec},
+            resource.path(self.namespace, thing.metadata.name, subresource),
+            {**parts, "metadata": metadata},
             query={"fieldManager": AGENT},
             content_type=MERGE,
         )
+
+    async def replace(self, wire: Object) -> None:
+        """Write a TPUInference back that was read and changed; fields that it has no more are taken away.
+
+        Raises:
+            ApiError: a conflict, if there is a newer version; or it is refused.
+        """
+        path = INFERENCES.path(self.namespace, wire["metadata"]["name"])
+        await self.api.write("PUT", path, wire, query={"fieldManager": AGENT, "fieldValidation": "Strict"})
 
     async def delete_pod(self, pod: Pod) -> bool:
         """Delete a pod, this incarnation of it; whether it was still there."""
@@ -233,13 +299,26 @@ def read_job(wire: Object) -> TPUJob:
     Raises:
         CommandError: it is of a version that this one cannot read.
     """
+    return _read(TPUJob, wire)
+
+
+def read_inference(wire: Object) -> TPUInference:
+    """A TPUInference from the wire.
+
+    Raises:
+        CommandError: it is of a version that this one cannot read.
+    """
+    return _read(TPUInference, wire)
+
+
+def _read(model: type[M], wire: Object) -> M:
     try:
-        return TPUJob.parse(wire)
+        return model.parse(wire)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise CommandError(
-            f"the TPUJob cannot be read: {field}: {first['msg']}",
+            f"the {model.__name__} cannot be read: {field}: {first['msg']}",
             Exit.BAD,
             "it is of another version of the operator: use the kubectl-tpu of that version",
         ) from error

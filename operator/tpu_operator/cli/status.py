@@ -1,37 +1,33 @@
-"""`kubectl tpu status NAME`: how a job stands, once or for as long as it runs."""
+"""`kubectl tpu status NAME`: how a job or a TPUInference stands, once or for as long as it runs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tpu_operator.cli.command import Call, Command, Exit, Parser, add_job, add_output, add_place
-from tpu_operator.cli.follow import Seen, follow, look
+from tpu_operator.cli import rolestatus
+from tpu_operator.cli.command import Call, Command, Exit, Parser, add_output, add_place, add_target
+from tpu_operator.cli.follow import Seen, follow, follow_inference, look
+from tpu_operator.cli.hostrows import FOLD, HEADER, host_nodes, host_row
 from tpu_operator.cli.hosts import ranges
+from tpu_operator.cli.roletree import role_tree
 from tpu_operator.cli.server import connect
-from tpu_operator.cli.text import STATES, Cell, Style, age, flat, table
+from tpu_operator.cli.text import STATES, Cell, Node, Style, age, branches, flat, table
 from tpu_operator.cli.tree import ENDED, Fault, Tree, tree
+from tpu_operator.cli.watch import Picture, show, watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from tpu_operator.cli.follow import Follower
-    from tpu_operator.cli.hosts import Host
+    from tpu_operator.cli.text import Row
     from tpu_operator.cli.tree import Slice
-
-FOLD: Final = 16
-"""Hosts of a slice, and slices, up to which each has a line of its own."""
-TICK: Final = 5.0
-"""Seconds after which ages are drawn anew where nothing has changed; no request is made for that."""
-HEADER: Final = ("NAME", "STATE", "READY", "RESTARTS", "AGE", "NODE", "INFO")
-
-Row = tuple[str | Cell, ...]
 
 
 def add(parser: Parser) -> None:
     """Add the arguments."""
-    add_job(parser)
+    add_target(parser)
     parser.add_argument(
         "-w", "--watch", action="store_true", help="draw anew with every change, until it ends"
     )
@@ -41,48 +37,27 @@ def add(parser: Parser) -> None:
 
 
 async def run(call: Call) -> int:
-    """Show the job."""
-    name = call.options.name
+    """Show the job, or the TPUInference."""
+    everything = call.options.all
+    jobs = Picture(tree, partial(draw, everything=everything), _ended)
+    served = Picture(role_tree, partial(rolestatus.draw, everything=everything))
     async with connect(call.place) as server:
-        seen = await look(server, name)
-        if not call.options.watch:
-            _show(call, seen)
+        seen = await look(server, call.options.target)
+        if isinstance(seen, Seen):
+            if call.options.watch:
+                return await watch(call, jobs, follow(server, seen.job.metadata.name))
+            show(call, jobs, seen)
             return Exit.DONE
-        async with follow(server, name) as follower:
-            return await _watch(call, follower)
+        if call.options.watch:
+            return await watch(call, served, follow_inference(server, seen.inference.metadata.name))
+        show(call, served, seen)
+        return Exit.DONE
 
 
-async def _watch(call: Call, follower: Follower) -> int:
-    """Draw with every change; without a terminal only what has changed for more than its age."""
-    last: Tree | None = None
-    while True:
-        try:
-            seen = await follower.next(TICK if call.terminal.interactive and last else None)
-        except TimeoutError:
-            seen = follower.now()
-        if seen is None:
-            call.terminal.lines([f"TPUJob {call.options.name} is deleted"])
-            return Exit.NOT_FOUND
-        model = tree(seen, call.clock())
-        if model != last or call.terminal.interactive:
-            _show(call, seen, again=True)
-        last = model
-        if model.phase in ENDED:
-            return Exit.DONE if model.phase == "Succeeded" else Exit.BAD
-
-
-def _show(call: Call, seen: Seen, *, again: bool = False) -> None:
-    now = call.clock()
-    model = tree(seen, now)
-    style = call.terminal.style
-    if again and call.format == "text":
-        lines = draw(model, now, style, everything=call.options.all)
-        if call.terminal.interactive:
-            call.terminal.redraw(lines)
-        else:
-            call.terminal.lines([*lines, ""])
-        return
-    call.show(model, lambda: draw(model, now, style, everything=call.options.all))
+def _ended(model: Tree) -> Exit | None:
+    if model.phase not in ENDED:
+        return None
+    return Exit.DONE if model.phase == "Succeeded" else Exit.BAD
 
 
 def draw(model: Tree, now: datetime, style: Style, *, everything: bool = False) -> list[str]:
@@ -90,7 +65,7 @@ def draw(model: Tree, now: datetime, style: Style, *, everything: bool = False) 
     head = table(list(_summary(model, now)), style)
     rows: list[Row] = [tuple(Cell(text, "bold") for text in HEADER)]
     rows.append(_root(model, now))
-    rows += _slices(model, now, style, everything=everything)
+    rows += branches(_slices(model, everything=everything, now=now), style)
     return [*head, "", *table(rows, style)]
 
 
@@ -142,16 +117,10 @@ def _root(model: Tree, now: datetime) -> Row:
     return model.name, state, model.ready, str(model.restarts.total), age(model.created, now), "", ""
 
 
-def _slices(model: Tree, now: datetime, style: Style, *, everything: bool) -> Iterator[Row]:
+def _slices(model: Tree, *, everything: bool, now: datetime) -> list[Node]:
     groups = _grouped(model, everything=everything)
-    heads = [model.head] if model.head else []
-    for number, group in enumerate(groups):
-        last = number == len(groups) - 1 and not heads
-        yield _slice_row(group, style.branch(last=last))
-        if len(group) == 1:
-            yield from _hosts(group[0].hosts, now, style, over=not last, everything=everything)
-    for head in heads:
-        yield _host_row(head, style.branch(last=True), now)
+    found = [_slice(group, now, everything=everything) for group in groups]
+    return [*found, *([Node(host_row(model.head, now))] if model.head else [])]
 
 
 def _grouped(model: Tree, *, everything: bool) -> list[list[Slice]]:
@@ -166,45 +135,16 @@ def _grouped(model: Tree, *, everything: bool) -> list[list[Slice]]:
     return sorted(groups.values(), key=lambda group: group[0].index)
 
 
-def _slice_row(group: Sequence[Slice], branch: str) -> Row:
+def _slice(group: Sequence[Slice], now: datetime, *, everything: bool) -> Node:
     one = group[0]
     several = len(group) > 1
     name = f"slices {ranges(s.index for s in group)}" if several else f"slice {one.index}"
     state = Cell(one.state, STATES.get(one.state, ""))
     info = f"{len(group)} slices alike" if several else ""
-    return f"{branch}{name}", state, one.ready, str(one.attempt), "", "" if several else one.node_pool, info
+    row = (name, state, one.ready, str(one.attempt), "", "" if several else one.node_pool, info)
+    return Node(row, () if several else host_nodes(one.hosts, now, everything=everything))
 
 
-def _hosts(
-    hosts: Sequence[Host], now: datetime, style: Style, *, over: bool, everything: bool
-) -> Iterator[Row]:
-    groups = [[one] for one in hosts] if everything or len(hosts) <= FOLD else _alike(hosts)
-    for number, group in enumerate(groups):
-        branch = style.branch(last=number == len(groups) - 1, depth=1, over=over)
-        yield _host_row(group[0], branch, now) if len(group) == 1 else _fold(group, branch)
-
-
-def _alike(hosts: Sequence[Host]) -> list[list[Host]]:
-    """Hosts that have a line together: those in the same state with nothing to say about them."""
-    groups: defaultdict[tuple[object, ...], list[Host]] = defaultdict(list)
-    for one in hosts:
-        groups[(one.pod,) if one.detail else (one.state, one.attempt)].append(one)
-    return sorted(groups.values(), key=lambda group: group[0].host or 0)
-
-
-def _fold(group: Sequence[Host], branch: str) -> Row:
-    one = group[0]
-    numbers = ranges(host.host for host in group if host.host is not None)
-    ready = f"{sum(host.ready for host in group)}/{len(group)}"
-    return f"{branch}hosts {numbers}", Cell(one.state, STATES.get(one.state, "")), ready, "", "", "", ""
-
-
-def _host_row(host: Host, branch: str, now: datetime) -> Row:
-    state = Cell(host.state, STATES.get(host.state, ""))
-    restarts = str(host.restarts) if host.attempt >= 0 else ""
-    ready = ("1/1" if host.ready else "0/1") if host.attempt >= 0 else ""
-    name = f"{branch}{host.pod}"
-    return name, state, ready, restarts, age(host.since, now), host.node, flat(host.detail)
-
-
-COMMAND: Final = Command("status", "how a job stands: slices, hosts, restarts, what it waits for", add, run)
+COMMAND: Final = Command(
+    "status", "how a job or a TPUInference stands: slices, hosts, restarts, what it waits for", add, run
+)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import aiohttp
 
-from tpu_operator.cli.follow import follow
+from tpu_operator.cli.follow import Seen
 from tpu_operator.cli.lines import Line, missing, parse
 from tpu_operator.cli.tree import ENDED
 from tpu_operator.engine.client import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
+    from tpu_operator.cli.follow import Follower, Served
     from tpu_operator.cli.server import Server
     from tpu_operator.core.snapshot import Pod
+
+    Following: TypeAlias = (
+        AbstractAsyncContextManager[Follower[Seen]] | AbstractAsyncContextManager[Follower[Served]]
+    )
 
 SILENCE: Final = 86400.0
 """Seconds after which a log that nothing is written to counts as lost."""
@@ -32,22 +38,24 @@ Life = tuple[str, int]
 
 
 class Streams:
-    """Lines of a job's hosts, until the job has ended.
+    """Lines of hosts, until their job has ended, or what they belong to is deleted.
 
     Args:
         server: where to read.
-        job: its name.
-        pods: names of the pods that are wanted.
+        following: tells of the job or the TPUInference, and its pods.
+        wanted: whether a pod is one of those that are wanted.
         query: parameters of the requests.
 
     Attributes:
         failed: whether the job has ended badly, once all lines were read.
     """
 
-    def __init__(self, server: Server, job: str, pods: set[str], query: Mapping[str, str]) -> None:
+    def __init__(
+        self, server: Server, following: Following, wanted: Callable[[Pod], bool], query: Mapping[str, str]
+    ) -> None:
         self._server = server
-        self._job = job
-        self._wanted = pods
+        self._following = following
+        self._wanted = wanted
         self._query = dict(query)
         self._lines: asyncio.Queue[Line | None] = asyncio.Queue(ROOM)
         self._open: dict[Life, asyncio.Task[None]] = {}
@@ -78,11 +86,12 @@ class Streams:
     async def _watch(self) -> None:
         """Open a log with every container that starts; return when the job has ended and all is read."""
         try:
-            async with follow(self._server, self._job) as follower:
+            async with self._following as follower:
                 while (seen := await follower.next()) is not None:
                     self._look_at(seen.pods)
-                    self.failed = str(seen.job.status.phase) == "Failed"
-                    if str(seen.job.status.phase) in ENDED:
+                    phase = str(seen.job.status.phase) if isinstance(seen, Seen) else ""
+                    self.failed = phase == "Failed"
+                    if phase in ENDED:
                         break
             self._running = {}
             await asyncio.gather(*self._open.values())
@@ -95,7 +104,7 @@ class Streams:
         for pod in pods:
             statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
             status = next((one for one in statuses if one.name == container), None)
-            if pod.name not in self._wanted or status is None:
+            if not self._wanted(pod) or status is None:
                 continue
             life = (pod.metadata.uid, status.restart_count)
             if status.state.running:

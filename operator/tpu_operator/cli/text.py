@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
 CODES: Final = {
@@ -38,6 +38,16 @@ STATES: Final = {
     "Missing": "magenta",
     "Suspended": "blue",
     "Spare": "cyan",
+    "Serving": "green",
+    "Ready": "green",
+    "Idle": "green",
+    "Rolling": "cyan",
+    "Held": "yellow",
+    "NotReady": "yellow",
+    "Degraded": "red",
+    "Unavailable": "red",
+    "Draining": "magenta",
+    "Stopped": "blue",
 }
 """Colours of phases and of states of slices and hosts."""
 CLEAR: Final = "\x1b[H\x1b[J"
@@ -78,17 +88,16 @@ class Style:
         """Text in a colour, where there are colours."""
         return f"\x1b[{CODES[colour]}m{text}\x1b[0m" if self.colour and colour and text else text
 
-    def branch(self, *, last: bool, depth: int = 0, over: bool = True) -> str:
+    def branch(self, *, last: bool, over: Sequence[bool] = ()) -> str:
         """The branch of a tree that leads to a line.
 
         Args:
             last: whether no other line of the same parent follows.
-            depth: ancestors between the line and the root.
-            over: whether more lines follow of these.
+            over: for each ancestor below the root, whether more lines follow of its parent.
         """
-        stem = ("│ " if self.unicode else "| ") if over else "  "
+        stem = "│ " if self.unicode else "| "
         fork = ("└─" if last else "├─") if self.unicode else ("`-" if last else "|-")
-        return stem * depth + fork
+        return "".join(stem if more else "  " for more in over) + fork
 
     def wrap(self, text: str, indent: str = "") -> list[str]:
         """Running text in lines that fit."""
@@ -103,6 +112,27 @@ class Style:
                 break_on_hyphens=False,
             ) or [""]
         return lines
+
+
+Row = tuple[str | Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A line of a tree, as a row whose first cell is its name, and what hangs from it."""
+
+    row: Row
+    below: Sequence[Node] = ()
+
+
+def branches(nodes: Sequence[Node], style: Style, over: Sequence[bool] = ()) -> Iterator[Row]:
+    """Rows of a tree below its root, each name with the branch that leads to it."""
+    for number, node in enumerate(nodes):
+        last = number == len(nodes) - 1
+        name, *cells = node.row
+        text = name.text if isinstance(name, Cell) else name
+        yield (f"{style.branch(last=last, over=over)}{text}", *cells)
+        yield from branches(node.below, style, (*over, not last))
 
 
 def table(rows: Sequence[Sequence[str | Cell]], style: Style, indent: str = "") -> list[str]:

@@ -1,13 +1,14 @@
-"""`kubectl tpu why NAME`: why a job does not run, or why it failed, and what to do."""
+"""`kubectl tpu why NAME`: why a job or a TPUInference does not run, or why it failed, and what to do."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from tpu_operator.cli import happenings
-from tpu_operator.cli.command import Call, Command, Exit, Parser, add_job, add_output, add_place
+from tpu_operator.cli.command import Call, Command, Exit, Parser, add_output, add_place, add_target
 from tpu_operator.cli.diagnosis import diagnose
-from tpu_operator.cli.follow import look
+from tpu_operator.cli.follow import Seen, look
+from tpu_operator.cli.rolediagnosis import diagnose_inference
 from tpu_operator.cli.server import connect
 from tpu_operator.cli.text import Style, age, clean, flat
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def add(parser: Parser) -> None:
     """Add the arguments."""
-    add_job(parser)
+    add_target(parser)
     add_output(parser)
     add_place(parser)
 
@@ -28,10 +29,10 @@ def add(parser: Parser) -> None:
 async def run(call: Call) -> int:
     """Say what is the matter; the exit code is 1 if something is."""
     async with connect(call.place) as server:
-        seen = await look(server, call.options.name)
-        events = await happenings.read(server, seen.job)
+        seen = await look(server, call.options.target)
+        events = await happenings.read(server, seen.job if isinstance(seen, Seen) else seen.inference)
     now = call.clock()
-    answer = diagnose(seen, events, now)
+    answer = diagnose(seen, events, now) if isinstance(seen, Seen) else diagnose_inference(seen, events, now)
     call.show(answer, lambda: draw(answer, now, call.terminal.style))
     return Exit.DONE if answer.well else Exit.BAD
 
@@ -61,4 +62,6 @@ def _list(title: str, items: Sequence[str], style: Style) -> list[str]:
     return lines
 
 
-COMMAND: Final = Command("why", "why a job does not run, or why it has failed, and what to do", add, run)
+COMMAND: Final = Command(
+    "why", "why a job or a TPUInference does not run, or why it has failed, and what to do", add, run
+)

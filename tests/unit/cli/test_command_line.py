@@ -32,7 +32,10 @@ def run(*words: str) -> int:
         ([], "the following arguments are required: COMMAND"),
         (["statsu"], "invalid choice: 'statsu'"),
         (["status"], "the following arguments are required: NAME"),
-        (["status", "pod/train"], "write the name of a TPUJob, or tpujob/NAME"),
+        (["status", "pod/train"], "write a name, tpujob/NAME or tpuinference/NAME"),
+        (["restart", "tpui/qwen"], "write the name of a TPUJob, or tpujob/NAME"),
+        (["rollout"], "the following arguments are required: ACTION"),
+        (["rollout", "pause", "tpujob/train"], "write the name of a TPUInference, or tpuinference/NAME"),
         (["wait", "train", "--for", "runing"], "write running, suspended"),
         (["logs", "train", "--rank", "one"], "write a number from 0 on"),
         (["status", "train", "--", "ls"], "status takes nothing after `--`: ls"),
@@ -48,7 +51,7 @@ def test_wrong_command_lines(words: list[str], message: str, capsys: pytest.Capt
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     for name in PARSERS:
-        assert run(name, "--help") == 0
+        assert run(*name.split(), "--help") == 0
         assert f"kubectl tpu {name}" in capsys.readouterr().out
 
 
@@ -118,8 +121,10 @@ class TestCompletion:
         return [word for word, _ in found]
 
     def test_commands(self) -> None:
-        assert self.words("") == list(PARSERS)
+        assert self.words("") == list(dict.fromkeys(name.partition(" ")[0] for name in PARSERS))
         assert self.words("re") == ["restart", "resume"]
+        assert self.words("rollout", "re") == ["resume", "restart"]
+        assert self.words("rollout", "-n", "x", "nonsense", "") == []
 
     def test_options(self) -> None:
         assert "--follow" in self.words("logs", "train", "--")
@@ -129,17 +134,21 @@ class TestCompletion:
         assert self.words("run", "--accelerator", "v5") == ["v5e", "v5p"]
         assert self.words("run", "--accelerator", "v5p", "--topology", "2x2x") == ["2x2x1", "2x2x2", "2x2x4"]
         assert self.words("status", "train", "-o", "") == ["text", "json", "yaml"]
-        assert self.words("wait", "train", "--for", "s") == ["suspended", "succeeded"]
+        assert self.words("wait", "train", "--for", "s") == ["suspended", "succeeded", "serving", "stopped"]
         assert self.words("topologies", "tpu") == ["tpu7x"]
 
     def test_names_of_jobs_are_asked_for(self) -> None:
-        assert candidates(["status", ""], PARSERS) == "jobs"
-        assert candidates(["status", "-n", "team-a", "tr"], PARSERS) == "jobs"
+        assert candidates(["restart", ""], PARSERS) == "jobs"
+        assert candidates(["restart", "-n", "team-a", "tr"], PARSERS) == "jobs"
+        assert candidates(["status", "tr"], PARSERS) == "both"
+        assert candidates(["rollout", "status", "-n", "team-a", "qw"], PARSERS) == "inferences"
+        assert self.words("rollout", "status", "qwen", "") == []
         assert self.words("status", "train", "") == []
         assert self.words("run", "") == []
 
     def test_files(self) -> None:
         assert candidates(["status", "--kubeconfig", ""], PARSERS) == "files"
+        assert candidates(["rollout", "plan", "-f", ""], PARSERS) == "files"
         assert candidates(["run", "--", "py"], PARSERS) == "files"
         assert answer(["run", "--", "py"], PARSERS) == ":0\n"
 

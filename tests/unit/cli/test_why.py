@@ -65,9 +65,9 @@ def test_the_answer_as_text() -> None:
         "  google.com/tpu.\n"
         "\n"
         "What to do:\n"
-        "- wait: the job starts by itself when a node pool is free\n"
-        "- free one: the message says who holds which; `kubectl tpu suspend` stops one and keeps it\n"
-        "- give the job a priority class (spec.scheduling.priorityClassName), or add a node pool"
+        "- wait: it starts by itself when a node pool is free\n"
+        "- free one: the message says who holds which; `kubectl tpu suspend` stops a job and keeps it\n"
+        "- add a node pool, or give the job a priority class (spec.scheduling.priorityClassName)"
     )
 
 

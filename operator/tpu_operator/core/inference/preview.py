@@ -28,11 +28,6 @@ class Frame:
     moves: tuple[Move, ...]
     revisions: tuple[Revision, ...]
 
-    def slices(self, role: str) -> int:
-        """Slices that a role holds, leaving ones too."""
-        counts = [revision.roles[role] for revision in self.revisions if role in revision.roles]
-        return sum(count.kept + count.leaving for count in counts)
-
 
 @dataclass(frozen=True, slots=True)
 class Preview:
@@ -49,11 +44,6 @@ class Preview:
     hold: Hold | None
     roles: tuple[str, ...]
     targets: Mapping[str, int]
-
-    def spare(self, role: str) -> int:
-        """Most slices that a role holds above what it has before and after."""
-        usual = max(self.frames[0].slices(role), self.targets.get(role, 0))
-        return max(frame.slices(role) for frame in self.frames) - usual
 
 
 def preview(goal: Goal, revisions: Iterable[Revision], shares: Sequence[Share] = ()) -> Preview:
@@ -86,56 +76,19 @@ def preview(goal: Goal, revisions: Iterable[Revision], shares: Sequence[Share] =
     return Preview(tuple(frames), step.hold, tuple(names), targets)
 
 
-def render(found: Preview, chips: Mapping[str, int]) -> str:
-    """Write a preview as a table: for each role its replicas by revision, and those that leave.
-
-    Args:
-        found: the preview.
-        chips: chips of one slice, by role.
-    """
-    names = [revision.name for revision in found.frames[0].revisions]
-    head = ["step", *(f"{role} {'/'.join(names)}" for role in found.roles), "chips", "does", "after"]
-    lines = [head, *(_line(index, frame, found.roles, chips) for index, frame in enumerate(found.frames))]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-    return "\n".join([*table, "", *_summary(found)])
-
-
-def _summary(found: Preview) -> Iterator[str]:
-    spare = [f"{n} of {role}" for role in found.roles if (n := found.spare(role)) > 0]
-    yield f"spare slices needed: {', '.join(spare) or 'none'}"
-    yield f"then waits ({found.hold.gate}): {found.hold.reason}" if found.hold else "then done"
-
-
-def _line(index: int, frame: Frame, roles: Sequence[str], chips: Mapping[str, int]) -> list[str]:
-    cells = [_cell(frame, role) for role in roles]
-    held = sum(frame.slices(role) * chips.get(role, 0) for role in roles)
-    return [str(index), *cells, str(held), ", ".join(_told(frame.moves)), frame.waits]
-
-
-def _cell(frame: Frame, role: str) -> str:
-    counts = [revision.roles.get(role, Count()) for revision in frame.revisions]
-    leaving = sum(count.leaving for count in counts)
-    kept = "/".join(str(count.kept) for count in counts)
-    return f"{kept} (-{leaving})" if leaving else kept
-
-
-def _told(moves: Iterable[Move]) -> Iterator[str]:
-    """Moves of the same kind as one: `+2 prefill b`."""
-    counted: dict[tuple[str, str, str], int] = {}
-    for move in moves:
-        key = ("+" if move.create else "-", move.role, move.revision)
-        counted[key] = counted.get(key, 0) + 1
-    yield from (f"{sign}{n} {role} {revision}" for (sign, role, revision), n in counted.items())
-
-
 def _with_newest(goal: Goal, revisions: tuple[Revision, ...]) -> tuple[Revision, ...]:
     """The revisions from old to new, the newest among them though it has nothing yet."""
     old = sorted((r for r in revisions if r.name != goal.newest), key=lambda revision: revision.number)
     number = max((revision.number for revision in revisions), default=0) + 1
     roles = {role.name: Count() for role in goal.roles}
     newest = next((r for r in revisions if r.name == goal.newest), Revision(goal.newest, number, roles))
-    return (*old, replace(newest, roles=roles | dict(newest.roles)))
+    whole = (*old, replace(newest, roles=roles | dict(newest.roles)))
+    return tuple(replace(r, roles=_in_order(r.roles, roles)) for r in whole)
+
+
+def _in_order(counts: Mapping[str, Count], roles: Iterable[str]) -> dict[str, Count]:
+    """Replicas by role, in the order that the spec has, and then those of roles that it has no more."""
+    return {role: counts[role] for role in dict.fromkeys([*roles, *counts]) if role in counts}
 
 
 def _moved(revision: Revision, step: Step) -> Revision:

@@ -1,4 +1,4 @@
-"""Real Ray: a node and its driver, by a real launcher.
+"""Real Ray: a node and its driver, and the program of examples/ray-train.yaml.
 
 Each launcher has a network of its own, as a pod has: Ray's ports are always the same.
 """
@@ -6,15 +6,17 @@ Each launcher has a network of its own, as a pod has: Ray's ports are always the
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from tests.e2e.kube import wait_for
-from tests.torchtpu.hosts import PYTHON, SECONDS
+from tests.torchtpu.hosts import PYTHON, ROOT, SECONDS
 from tests.unit.runtime.harness import PYTHON as LAUNCHERS
 from tests.unit.runtime.harness import Launcher, variables
 from tpu_runtime.processes import descendants
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
     Start = Callable[..., Launcher]
 
+EXAMPLE = ROOT / "examples" / "ray-train.yaml"
 NETWORK = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+STEP = re.compile(r"step (\d+) loss (\S+)")
 LOOKS = """
 import time, urllib.request
 import ray
@@ -57,6 +61,7 @@ def eat():
 
 ray.get(eat.remote())
 """
+STEPS = 40
 
 
 @pytest.fixture
@@ -80,6 +85,11 @@ def ray(tmp_path: Path) -> Iterator[Start]:
     for launcher in started:
         launcher.kill()
     shutil.rmtree(short)
+
+
+def losses(output: bytes) -> dict[int, str]:
+    """The loss after each step, as a worker has printed it; Ray says which one."""
+    return {int(step): loss for step, loss in STEP.findall(output.decode())}
 
 
 def ended(launcher: Launcher) -> int:
@@ -113,3 +123,15 @@ def test_a_task_that_ray_ends_for_its_memory_is_the_root_cause(ray: Start) -> No
     assert launcher.message is not None
     assert launcher.message["cause"] == "OutOfMemory", launcher.message
     assert "memory" in launcher.message["error"]
+
+
+def test_ray_train_learns_and_saves(ray: Start, tmp_path: Path) -> None:
+    program = yaml.safe_load(EXAMPLE.read_text())["spec"]["run"]["command"][2]
+    folder = tmp_path / "checkpoints"
+    launcher = ray(program, CHECKPOINTS=str(folder), TPUS_PER_WORKER="2", STEPS=str(STEPS))
+    assert ended(launcher) == 0, launcher.stderr
+    found = losses(launcher.stdout)
+    assert found.keys() == set(range(1, STEPS + 1))
+    assert float(found[STEPS]) < float(found[1]) / 2
+    assert f"trained for {STEPS} steps" in launcher.stdout.decode()
+    assert len(list(folder.glob("ray-train/checkpoint_*/state.pt"))) == STEPS // 10

@@ -47,6 +47,11 @@ _PINNED = {
     # A node whose dashboard, or server for Ray clients, is not there in time ends by itself.
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "300",
     "RAY_START_HOOK": "tpu_runtime.frameworks.rayhook.no_client_server",
+    "RAY_TRAIN_CALLBACKS": "tpu_runtime.frameworks.raytrain.AddressesByRank",
+}
+_MULTISLICE = {
+    # Of it, Ray Train makes the coordinator's address. It would take 8081, but TorchTPU listens on 8080.
+    "MEGASCALE_PORT": "8080",
 }
 _PER_CHIP = "RAY_TPU_RESOURCE_PER_CHIP"
 _STORE_SHARE = "RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION"
@@ -167,9 +172,10 @@ def object_store(variables: Mapping[str, str], cluster: Cluster) -> int:
 
 def _variables(env: HostEnvironment) -> dict[str, str]:
     """What nodes, and the tasks on them, get where neither the operator nor the user says otherwise."""
+    pinned = {**_PINNED, **(_MULTISLICE if env.place.num_slices > 1 else {})}
     if env.place.is_head:
-        return _PINNED
-    return {**_PINNED, "TORCH_TPU_TIER2_COMPILATION_CACHE": "default", **jax.variables(env, 0)}
+        return pinned
+    return {**pinned, "TORCH_TPU_TIER2_COMPILATION_CACHE": "default", **jax.variables(env, 0)}
 
 
 def _emulation(env: HostEnvironment) -> dict[str, str]:

@@ -16,6 +16,7 @@ from tests.unit.runtime.harness import RUNTIME, variables
 from tpu_runtime.environment import BadEnvironmentError, read_environment
 from tpu_runtime.frameworks import ray
 from tpu_runtime.frameworks.ray import Cluster
+from tpu_runtime.frameworks.rayranks import by_rank, own_seat, seat, use
 from tpu_runtime.gate import OVER, Answer, Failed
 from tpu_runtime.output import Line
 from tpu_runtime.report import echo, exception
@@ -113,6 +114,11 @@ class TestCommands:
         assert '--resources={"TPU": 8.0, "TPU-v5litepod-8-head": 1.0}' in node.argv
         assert driver.argv[4] == "16"
 
+    def test_megascale_is_where_torchtpu_has_it(self) -> None:
+        for env in (host(hosts=2, slices=2), read_environment(head(hosts=2, slices=2))):
+            assert all(each.variables["MEGASCALE_PORT"] == "8080" for each in commands(env))
+        assert "MEGASCALE_PORT" not in commands(host(hosts=2))[0].variables
+
     def test_values_of_the_user_stand(self) -> None:
         node, driver = commands(host(hosts=1, RAY_ADDRESS="elsewhere:1", RAY_USAGE_STATS_ENABLED="1"))
         assert driver.variables["RAY_ADDRESS"] == "elsewhere:1"
@@ -151,6 +157,41 @@ def test_what_ray_would_stumble_over_is_told(changes: dict[str, str | None], pro
     with pytest.raises(BadEnvironmentError, match="1 problem") as caught:
         read_environment(variables(changes, launcher="ray", hosts=2, slices=2))
     assert problem in str(caught.value)
+
+
+class TestRanks:
+    """Ray Train's numbers of workers, and TorchTPU's addresses."""
+
+    def worker(self, slice_name: str, host: int) -> dict[str, str]:
+        addresses = ",".join(f"{slice_name}-{i // 2}:{8070 + i % 2}" for i in range(4))
+        return {
+            "TPU_NAME": slice_name,
+            "TPU_WORKER_ID": str(host),
+            "TORCH_TPU_DEVICES_PER_HOST": "2",
+            "TORCH_TPU_SLICEBUILDER_ADDRESSES": addresses,
+        }
+
+    def test_each_rank_has_an_address_of_the_host_that_it_is_on(self) -> None:
+        places = [("a", 1), ("a", 0), ("a", 1), ("a", 0), ("b", 0), ("b", 1), ("b", 1), ("b", 0)]
+        seats = [found for found in (seat(self.worker(*place)) for place in places) if found]
+        assert by_rank(seats) == {
+            "a": ["a-1:8070", "a-0:8070", "a-1:8071", "a-0:8071"],
+            "b": ["b-0:8070", "b-1:8070", "b-1:8071", "b-0:8071"],
+        }
+
+    def test_a_worker_for_all_devices_has_the_first_address_of_its_host(self) -> None:
+        seats = [found for found in (seat(self.worker("a", host)) for host in (1, 0)) if found]
+        assert by_rank(seats) == {"a": ["a-1:8070", "a-0:8070"]}
+
+    def test_hosts_without_torchtpus_variables_have_no_seats(self) -> None:
+        assert seat({"TPU_NAME": "a", "TPU_WORKER_ID": "0"}) is None
+
+    def test_a_worker_takes_the_addresses_of_its_slice(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in self.worker("b", 0).items():
+            monkeypatch.setenv(name, value)
+        assert own_seat() == seat(self.worker("b", 0))
+        use({"a": ["a-0:8070"], "b": ["b-1:8070", "b-0:8070"]})
+        assert os.environ["TORCH_TPU_SLICEBUILDER_ADDRESSES"] == "b-1:8070,b-0:8070"
 
 
 def lines(text: str) -> list[Line]:

@@ -12,8 +12,8 @@ NAME ?= dev
 TORCHTPU := .venv-torchtpu
 SEEDS ?= 0-19999
 SOAK_SECONDS ?= 600
-LONG := tests/cluster/inference/test_analysis.py tests/cluster/operations tests/cluster/inference/test_autoscaler.py tests/cluster/faults/test_rollout.py \
-	tests/e2e/serving tests/e2e/test_ray.py tests/e2e/test_hang.py tests/e2e/test_multislice.py
+LONG := tests/cluster/inference/test_analysis.py tests/cluster/operations tests/e2e/serving tests/e2e/test_ray.py \
+	tests/e2e/test_hang.py tests/e2e/test_multislice.py
 ROLLOUT_SPACE ?= all
 
 help: ## Show the targets

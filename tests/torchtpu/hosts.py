@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
 from tests.loopback import free_port
-from tests.unit.runtime.harness import Launcher, variables
+from tests.unit.runtime.harness import RUNTIME, Launcher, variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,13 +22,42 @@ SCRIPTS = Path(__file__).parent / "scripts"
 SECONDS = 900
 """A start takes ten seconds of CPU time, and machines may be busy."""
 ROUNDING = 1e-4
+"""Of losses of several processes, which differ from those of one by how sums are ordered."""
 STEP = re.compile(r"^step (\d+) loss (\S+)$", re.MULTILINE)
 
 
-def example() -> str:
-    """The program of examples/torchtpu-train.yaml."""
-    job = yaml.safe_load((ROOT / "examples/torchtpu-train.yaml").read_text())
+def example(name: str = "torchtpu-train") -> str:
+    """The program of one of the examples."""
+    job = yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text())
     return str(job["spec"]["run"]["command"][2])
+
+
+def python(*arguments: str | Path, **env: str) -> str:
+    """What a process alone prints."""
+    done = subprocess.run(
+        [PYTHON, *arguments],
+        env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def one_process(name: str, folder: Path, steps: int) -> dict[int, str]:
+    """Losses of an example in one process on the CPU, without TorchTPU."""
+    single = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+    ours = {"DEVICE": "cpu", "CHECKPOINTS": str(folder), "STEPS": str(steps), "PYTHONPATH": str(RUNTIME)}
+    return losses(python("-c", example(name), TORCH_DEVICE_BACKEND_AUTOLOAD="0", **ours, **single).encode())
+
+
+def same_losses(found: dict[int, str], expected: dict[int, str]) -> None:
+    """Assert that two runs differ by no more than the order in which sums are taken."""
+    assert found.keys() == expected.keys()
+    for step, loss in expected.items():
+        assert abs(float(found[step]) / float(loss) - 1) < ROUNDING, (step, found, expected)
 
 
 def losses(output: bytes) -> dict[int, str]:

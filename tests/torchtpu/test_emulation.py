@@ -1,7 +1,4 @@
-"""TorchTPU on the CPU: real torch_tpu, torchrun and launchers, two hosts with two processes each.
-
-Losses of several processes differ from those of one by how sums are ordered: 1e-4 of their size at most.
-"""
+"""TorchTPU on the CPU: real torch_tpu, torchrun and launchers, two hosts with two processes each."""
 
 from __future__ import annotations
 
@@ -12,7 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.torchtpu.hosts import PYTHON, SCRIPTS, SECONDS, example, losses, resumed_alike
+from tests.torchtpu.hosts import (
+    PYTHON,
+    SCRIPTS,
+    SECONDS,
+    example,
+    losses,
+    one_process,
+    python,
+    resumed_alike,
+    same_losses,
+)
 from tests.unit.runtime.harness import RUNTIME
 from tpu_runtime import emulate
 from tpu_runtime.processes import descendants
@@ -23,38 +30,12 @@ if TYPE_CHECKING:
     from tests.torchtpu.conftest import Start, Trained
 
 STEPS = 20
-TOLERANCE = 1e-4
-
-
-def python(*arguments: str | Path, **env: str) -> str:
-    """What a process alone prints."""
-    done = subprocess.run(
-        [PYTHON, *arguments],
-        env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **env},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
-def one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
-    """Losses of the example in one process on the CPU, without TorchTPU."""
-    single = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
-    folder = str(tmp_path_factory.mktemp("single"))
-    output = python(
-        "-c",
-        example(),
-        DEVICE="cpu",
-        CHECKPOINTS=folder,
-        STEPS=str(STEPS),
-        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
-        **single,
-    )
-    return losses(output.encode())
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """Losses of the example in one process."""
+    return one_process("torchtpu-train", tmp_path_factory.mktemp("single"), STEPS)
 
 
 def test_what_scripts_do_on_one_device_works_as_on_the_cpu() -> None:
@@ -87,13 +68,10 @@ def test_collectives_are_right(start: Start) -> None:
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp2"])
-def test_training_is_that_of_one_process(
-    parallel: str, trained: Trained, one_process: dict[int, str]
-) -> None:
+def test_training_is_that_of_one_process(parallel: str, trained: Trained, alone: dict[int, str]) -> None:
     found = trained(parallel, STEPS)
-    assert found.keys() == one_process.keys() == set(range(1, STEPS + 1))
-    for step, loss in one_process.items():
-        assert float(found[step]) == pytest.approx(float(loss), rel=TOLERANCE), (step, found, one_process)
+    assert found.keys() == set(range(1, STEPS + 1))
+    same_losses(found, alone)
     assert float(found[STEPS]) < float(found[1]) - 0.2, found
 
 

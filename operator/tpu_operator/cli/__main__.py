@@ -25,6 +25,7 @@ from tpu_operator.cli import (
     why,
 )
 from tpu_operator.cli.command import Call, Command, CommandError, Exit, Parser
+from tpu_operator.cli.dashboard import command as dashboard
 from tpu_operator.cli.server import explain as explain_error
 from tpu_operator.cli.text import Terminal
 from tpu_operator.engine.client import ApiError
@@ -46,6 +47,7 @@ COMMANDS = (
     topologies.COMMAND,
     explain.COMMAND,
     doctor.COMMAND,
+    dashboard.COMMAND,
 )
 GROUPS = {"rollout": "look at the rollout of a TPUInference, stop it, let it go on, go back"}
 """What commands of two words have in common, by the first."""

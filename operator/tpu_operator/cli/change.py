@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tpu_operator.api import TPUJob
+    from tpu_operator.cli.server import Server
     from tpu_operator.core.snapshot import Pod
 
 DELETED: Final = Failure(cause=Cause.POD_DELETED)
@@ -87,15 +88,20 @@ def add_restart(parser: Parser) -> None:
     add_place(parser)
 
 
+async def restart_job(server: Server, job: TPUJob, slices: Sequence[int] = ()) -> list[str]:
+    """Start all gangs of a job anew, or some; returns the names of the pods that were deleted for it.
+
+    Raises:
+        CommandError: the job cannot restart.
+    """
+    return [pod.name for pod in victims(job, await server.pods(job), slices) if await server.delete_pod(pod)]
+
+
 async def run_restart(call: Call) -> int:
     """Delete what has to be deleted."""
     async with connect(call.place) as server:
         job = await server.job(call.options.name)
-        gone = [
-            pod.name
-            for pod in victims(job, await server.pods(job), call.options.slice)
-            if await server.delete_pod(pod)
-        ]
+        gone = await restart_job(server, job, call.options.slice)
     name = job.metadata.name
     charged = restart.counts(DELETED, job.spec.failure_policy)
     cost = "a rule charges that to maxRestarts" if charged else "nothing is charged to maxRestarts"
@@ -121,20 +127,31 @@ async def run_resume(call: Call) -> int:
     return await _set(call, suspend=False)
 
 
+async def set_suspend(server: Server, job: TPUJob, *, suspend: bool) -> bool:
+    """Set spec.suspend of a job; whether it was otherwise before.
+
+    Raises:
+        CommandError: the job has ended.
+    """
+    ended = condition(job, "Succeeded") or condition(job, "Failed")
+    if ended is not None:
+        raise CommandError(
+            f"TPUJob {job.metadata.name} has ended ({ended.type}): nothing of it can be changed any more"
+        )
+    if job.spec.suspend == suspend:
+        return False
+    await server.patch(job, spec={"suspend": suspend})
+    return True
+
+
 async def _set(call: Call, *, suspend: bool) -> int:
     async with connect(call.place) as server:
         job = await server.job(call.options.name)
-        name = job.metadata.name
-        ended = condition(job, "Succeeded") or condition(job, "Failed")
-        if ended is not None:
-            raise CommandError(
-                f"TPUJob {name} has ended ({ended.type}): nothing of it can be changed any more"
-            )
-        word = "suspended" if suspend else "resumed"
-        if job.spec.suspend == suspend:
-            call.terminal.lines([f"tpujob/{name} is {word if suspend else 'not suspended'} already"])
-            return Exit.DONE
-        await server.patch(job, spec={"suspend": suspend})
+        changed = await set_suspend(server, job, suspend=suspend)
+    name, word = job.metadata.name, "suspended" if suspend else "resumed"
+    if not changed:
+        call.terminal.lines([f"tpujob/{name} is {word if suspend else 'not suspended'} already"])
+        return Exit.DONE
     more = "its pods are stopped, and its node pools go to others" if suspend else "it waits for nodes again"
     call.terminal.lines([f"tpujob/{name} {word}: {more}"])
     return Exit.DONE

@@ -139,13 +139,7 @@ async def _print(
     query: Mapping[str, str],
 ) -> int:
     """All logs, merged by the times at which the lines were written."""
-    gate = asyncio.Semaphore(AT_ONCE)
-
-    async def read(pod: str) -> list[Line]:
-        async with gate:
-            return await _read(server, pod, query)
-
-    logs = await asyncio.gather(*(read(pod) for pod in printer.pods if pod in there))
+    logs = await read(server, [pod for pod in printer.pods if pod in there], query)
     for line in merged(logs):
         printer.show(line)
     if logs and not all(map(is_missing, logs)):
@@ -155,6 +149,21 @@ async def _print(
         Exit.NOT_FOUND,
         f"`kubectl tpu why {owner.metadata.name}` says what it waits for",
     )
+
+
+async def read(server: Server, pods: Sequence[str], query: Mapping[str, str]) -> list[list[Line]]:
+    """The logs of pods, in their order; where a pod has none, a line that says why.
+
+    Raises:
+        ApiError: the caller may not read them.
+    """
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(pod: str) -> list[Line]:
+        async with gate:
+            return await _read(server, pod, query)
+
+    return list(await asyncio.gather(*map(one, pods)))
 
 
 async def _read(server: Server, pod: str, query: Mapping[str, str]) -> list[Line]:

@@ -21,7 +21,7 @@ from tpu_operator.core import names
 from tpu_operator.core.snapshot import Pod
 from tpu_operator.engine.client import MERGE, ApiError, ApiServer, decode
 from tpu_operator.engine.credentials import CredentialsError
-from tpu_operator.engine.resources import EVENTS, INFERENCES, PODS, TPUJOBS
+from tpu_operator.engine.resources import BY_KIND, EVENTS, INFERENCES, PODS, TPUJOBS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
+Kind = TypeVar("Kind", bound=TPUJob | TPUInference)
 Object = dict[str, Any]
 
 AGENT: Final = "kubectl-tpu"
-"""User agent, and field manager of what is changed."""
+"""User agent of the commands, and field manager of what they change."""
 DOCTOR: Final = "`kubectl tpu doctor` says what is missing in the cluster"
 PAGE: Final = 500
 LOG_SILENCE: Final = 30.0
@@ -59,29 +60,31 @@ class Server:
         api: the API server.
         namespace: where jobs are looked for.
         place: what was said on the command line, for other programs.
+        agent: field manager of what is changed.
     """
 
-    def __init__(self, api: ApiServer, namespace: str, place: Place) -> None:
+    def __init__(self, api: ApiServer, namespace: str, place: Place, agent: str = AGENT) -> None:
         self.api = api
         self.namespace = namespace
         self.place = place
+        self._agent = agent
 
     @classmethod
-    async def connect(cls, place: Place) -> Server:
+    async def connect(cls, place: Place, agent: str = AGENT) -> Server:
         """Connect as kubectl would.
 
         Raises:
             CommandError: there is no way to an API server.
         """
         try:
-            api, namespace = await ApiServer.connect_for_person(AGENT, place.kubeconfig, place.context)
+            api, namespace = await ApiServer.connect_for_person(agent, place.kubeconfig, place.context)
         except CredentialsError as error:
             raise CommandError(
                 str(error),
                 Exit.UNREACHABLE,
                 "`kubectl config get-contexts` shows what there is; choose with --kubeconfig and --context",
             ) from error
-        return cls(api, place.namespace or namespace, place)
+        return cls(api, place.namespace or namespace, place, agent)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -209,15 +212,16 @@ class Server:
             raise
 
     async def create(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> Object:
-        """Create a TPUJob, or only ask whether it could be."""
-        query = {"fieldManager": AGENT, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
-        path = TPUJOBS.path(manifest["metadata"].get("namespace") or self.namespace)
+        """Create an object of a kind that we know, or only ask whether it could be."""
+        query = {"fieldManager": self._agent, "fieldValidation": "Strict"}
+        query |= {"dryRun": "All"} if dry_run else {}
+        path = BY_KIND[manifest["kind"]].path(manifest["metadata"].get("namespace") or self.namespace)
         created: Object = msgspec.json.decode(await self.api.write("POST", path, manifest, query=query))
         return created
 
-    async def patch(self, thing: TPUJob | TPUInference, **parts: Any) -> None:
-        """Change parts of an object, this incarnation of it."""
-        await self._merge(thing, {"uid": thing.metadata.uid}, parts)
+    async def patch(self, thing: TPUJob | TPUInference, **parts: Any) -> Object:
+        """Change parts of an object, this incarnation of it; the object after that."""
+        return await self._merge(thing, {"uid": thing.metadata.uid}, parts)
 
     async def patch_status(self, inference: TPUInference, status: Mapping[str, Any]) -> None:
         """Change parts of the status of a TPUInference, this version of it.
@@ -234,15 +238,17 @@ class Server:
         metadata: Object,
         parts: Mapping[str, Any],
         subresource: str = "",
-    ) -> None:
+    ) -> Object:
         resource = TPUJOBS if isinstance(thing, TPUJob) else INFERENCES
-        await self.api.write(
+        data = await self.api.write(
             "PATCH",
             resource.path(self.namespace, thing.metadata.name, subresource),
             {**parts, "metadata": metadata},
-            query={"fieldManager": AGENT},
+            query={"fieldManager": self._agent, "fieldValidation": "Strict"},
             content_type=MERGE,
         )
+        changed: Object = msgspec.json.decode(data)
+        return changed
 
     async def replace(self, wire: Object) -> None:
         """Write a TPUInference back that was read and changed; fields that it has no more are taken away.
@@ -251,7 +257,9 @@ class Server:
             ApiError: a conflict, if there is a newer version; or it is refused.
         """
         path = INFERENCES.path(self.namespace, wire["metadata"]["name"])
-        await self.api.write("PUT", path, wire, query={"fieldManager": AGENT, "fieldValidation": "Strict"})
+        await self.api.write(
+            "PUT", path, wire, query={"fieldManager": self._agent, "fieldValidation": "Strict"}
+        )
 
     async def delete_pod(self, pod: Pod) -> bool:
         """Delete a pod, this incarnation of it; whether it was still there."""
@@ -299,7 +307,7 @@ def read_job(wire: Object) -> TPUJob:
     Raises:
         CommandError: it is of a version that this one cannot read.
     """
-    return _read(TPUJob, wire)
+    return read_as(TPUJob, wire)
 
 
 def read_inference(wire: Object) -> TPUInference:
@@ -308,10 +316,15 @@ def read_inference(wire: Object) -> TPUInference:
     Raises:
         CommandError: it is of a version that this one cannot read.
     """
-    return _read(TPUInference, wire)
+    return read_as(TPUInference, wire)
 
 
-def _read(model: type[M], wire: Object) -> M:
+def read_as(model: type[M], wire: Object) -> M:
+    """An object from the wire.
+
+    Raises:
+        CommandError: it is of a version that this one cannot read.
+    """
     try:
         return model.parse(wire)
     except ValidationError as error:

@@ -13,7 +13,7 @@ from tpu_operator.cli.tree import ENDED
 from tpu_operator.engine.client import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from tpu_operator.cli.follow import Follower, Served
@@ -64,7 +64,7 @@ class Streams:
         self._denied: ApiError | None = None
         self.failed = False
 
-    async def lines(self) -> AsyncIterator[Line]:
+    async def lines(self) -> AsyncGenerator[Line, None]:
         """The lines as they come.
 
         Raises:

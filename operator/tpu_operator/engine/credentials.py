@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -73,9 +74,11 @@ async def load_for_person(configuration: Configuration, kubeconfig: str = "", co
     Raises:
         CredentialsError: there is neither, or it cannot be used.
     """
+    # The library reads the variable when it is imported, and notebooks set it later.
+    file = kubeconfig or os.environ.get("KUBECONFIG") or None
     try:
         loader = await config.load_kube_config(
-            config_file=kubeconfig or None, context=context or None, client_configuration=configuration
+            config_file=file, context=context or None, client_configuration=configuration
         )
     except Exception as error:  # whatever YAML, files and plugins may raise
         if kubeconfig or context or not _in_pod(configuration):

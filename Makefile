@@ -12,7 +12,8 @@ NAME ?= dev
 TORCHTPU := .venv-torchtpu
 SEEDS ?= 0-19999
 SOAK_SECONDS ?= 600
-LONG := tests/cluster/inference/test_analysis.py tests/cluster/operations tests/e2e/serving tests/e2e/test_ray.py \
+LONG := tests/cluster/inference/test_analysis.py tests/cluster/inference/test_failing.py \
+	tests/cluster/operations tests/e2e/serving tests/e2e/test_ray.py \
 	tests/e2e/test_hang.py tests/e2e/test_multislice.py
 ROLLOUT_SPACE ?= all
 

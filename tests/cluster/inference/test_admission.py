@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from tests.cluster.inference.models import Models
 
 NO_BUDGET = {"maxSurge": 0, "maxUnavailable": 0}
+ERRORS = {"name": "errors", "query": 'errors{revision="$(revision)"}', "atMost": 0.01}
+
+
+def analysed(*queries: dict[str, Any], **analysis: Any) -> dict[str, Any]:
+    """A rollout whose canary is decided on by queries."""
+    step = {"percent": 10, "analysis": {"queries": list(queries)} | analysis}
+    return {"canary": {"steps": [step]}}
+
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "one role at zero": (
@@ -73,6 +81,31 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"rollout": {"canary": {"steps": [{"pauseSeconds": 1}]}}},
         "must say how much",
     ),
+    "a query of which every value is right": (
+        {"rollout": analysed({"name": "errors", "query": "up"})},
+        "must say which values are right: set atLeast, atMost or both",
+    ),
+    "a query of which no value is right": (
+        {"rollout": analysed({"name": "errors", "query": "up", "atLeast": 2, "atMost": 1.5})},
+        "must not be more than atMost, or no value would be right",
+    ),
+    "two queries of one name": (
+        {"rollout": analysed(ERRORS, ERRORS)},
+        "Duplicate value",
+    ),
+    "a Prometheus that is no URL": (
+        {"rollout": analysed(ERRORS, address="prometheus:9090")},
+        "must be a URL, such as http://prometheus.monitoring:9090",
+    ),
+    "an analysis without a query": ({"rollout": analysed()}, "should have at least 1 items"),
+    "a canary where all old replicas go first": (
+        {"rollout": analysed(ERRORS) | {"strategy": "Recreate"}},
+        "needs two revisions side by side, which strategy Recreate never has",
+    ),
+    "a partition where all old replicas go first": (
+        {"rollout": {"strategy": "Recreate", "partition": 1}},
+        "needs two revisions side by side, which strategy Recreate never has",
+    ),
 }
 
 ACCEPTED: dict[str, dict[str, Any]] = {
@@ -85,6 +118,26 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a budget of a role in place of that of all": {
         "rollout": {"maxSurge": 0, "maxUnavailable": 1},
         "roles": [role("decode", rollout={"maxSurge": 1, "maxUnavailable": 0})],
+    },
+    "the most that an analysis may be": {
+        "rollout": {
+            "canary": {
+                "steps": [
+                    {
+                        "percent": 1 + i,
+                        "pauseSeconds": 60,
+                        "analysis": {
+                            "address": "http://prometheus.monitoring:9090",
+                            "queries": [
+                                ERRORS | {"name": f"query-{n}", "query": "x" * 4096, "atLeast": -0.5}
+                                for n in range(16)
+                            ],
+                        },
+                    }
+                    for i in range(10)
+                ]
+            }
+        }
     },
     "every part of routing": {
         "routing": {

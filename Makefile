@@ -79,6 +79,9 @@ faults: venv binaries ## The operator killed and cut off at every turn
 operations: venv binaries ## Changes of specs, generated from the CRD, in sequences (OPS_SEEDS=0-9)
 	@$(BIN)/pytest tests/cluster/operations
 
+chart-test: venv binaries ## helm upgrade, uninstall and install under twenty running jobs, and the chart's rights
+	@$(BIN)/pytest tests/cluster/chart
+
 e2e: venv binaries images ## Images, chart and jobs on real kubelets
 	@$(BIN)/pytest tests/e2e
 
@@ -126,4 +129,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: bench-launcher sbom release soak-rollout operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo
+.PHONY: chart-test bench-launcher sbom release soak-rollout operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo

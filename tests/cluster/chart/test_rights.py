@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.chart.release import ACCOUNT
+from tests.cluster.conftest import SYSTEM
 from tests.cluster.operator.jobs import Jobs
 from tests.kube import NAMESPACE, POD
 
@@ -16,6 +17,30 @@ if TYPE_CHECKING:
     from tests.cluster.chart.release import Release
     from tests.kube import Kube
 
+NEVER = [
+    ("get", "secrets"),
+    ("list", "secrets"),
+    ("list", "configmaps"),
+    ("update", "configmaps"),
+    ("create", "pods:exec"),
+    ("get", "pods:log"),
+    ("create", "serviceaccounts:token"),
+    ("impersonate", "users"),
+    ("escalate", "clusterroles"),
+    ("create", "clusterroles"),
+    ("create", "roles"),
+    ("bind", "clusterroles/cluster-admin"),
+    ("create", "clusterrolebindings"),
+    ("patch", "nodes"),
+    ("update", "tpujobs.tpu-operator.dev"),
+    ("patch", "tpujobs.tpu-operator.dev"),
+    ("create", "tpujobs.tpu-operator.dev"),
+    ("delete", "tpuinferences.tpu-operator.dev"),
+    ("delete", "customresourcedefinitions"),
+    ("create", "validatingwebhookconfigurations"),
+]
+"""What the operator must not be able to do anywhere."""
+
 
 @pytest.fixture
 def other(kube: Kube, namespace: str) -> Iterator[str]:
@@ -24,6 +49,40 @@ def other(kube: Kube, namespace: str) -> Iterator[str]:
     kube.create(NAMESPACE, {"metadata": {"name": name}})
     yield name
     kube.delete(NAMESPACE, name)
+
+
+@pytest.mark.timeout(600)
+def test_the_operator_can_do_no_more_than_its_work(release: Release, namespace: str) -> None:
+    release.install()
+    assert release.can(ACCOUNT, "create", "pods")
+    assert not [what for what in NEVER if release.can(ACCOUNT, *what)]
+    wanted = ("create", "rolebinding", "evil", f"--namespace={namespace}", f"--serviceaccount={SYSTEM}:x")
+    for role, allowed in (("cluster-admin", False), ("edit", False), (f"{SYSTEM}-endpoint-picker", True)):
+        flags = (f"--clusterrole={role}", f"--as={ACCOUNT}", "--dry-run=server")
+        done = release.kubectl(*wanted, *flags, check=False)
+        assert (done.returncode == 0) is allowed, done.stderr
+
+
+@pytest.mark.timeout(600)
+def test_users_can_do_what_the_roles_of_the_cluster_say(release: Release, namespace: str, other: str) -> None:
+    release.install()
+    for who in ("edit", "view"):
+        release.kubectl(
+            "create", "rolebinding", who, f"--clusterrole={who}", f"--user={who}", f"--namespace={namespace}"
+        )
+    jobs, scalers = "tpujobs.tpu-operator.dev", "tpuinferencescalers.tpu-operator.dev"
+    assert release.can("edit", "create", jobs, namespace)
+    assert release.can("edit", "patch", f"{scalers}:scale", namespace)
+    assert release.can("view", "get", jobs, namespace)
+    for who, verb, what, where in (
+        ("edit", "create", jobs, other),
+        ("edit", "get", jobs, other),
+        ("edit", "patch", f"{jobs}:status", namespace),
+        ("edit", "create", scalers, namespace),
+        ("view", "create", jobs, namespace),
+        ("view", "delete", jobs, namespace),
+    ):
+        assert not release.can(who, verb, what, where), (who, verb, what, where)
 
 
 @pytest.mark.timeout(600)

@@ -19,19 +19,19 @@ FAKE_NODES = 16
 CLUSTERS = ("tests/cluster/", "tests/e2e/", "tests/torchtpu/")
 
 
-class OneHasTheClusters(LoadScopeScheduling):  # type: ignore[misc] # it has no types
-    """Of workers that share the tests, one has all that need a cluster.
+class OneHasTheCluster(LoadScopeScheduling):  # type: ignore[misc] # it has no types
+    """Of workers that share the tests, each cluster is one's.
 
     Marks of groups, pytest-xdist's own way to say so, are lost on pytest 9.2.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "clusters" if nodeid.startswith(CLUSTERS) else nodeid
+        return next((suite for suite in CLUSTERS if nodeid.startswith(suite)), nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneHasTheClusters:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneHasTheCluster:
     """Called by pytest-xdist where there are workers."""
-    return OneHasTheClusters(config, log)
+    return OneHasTheCluster(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpu_operator.api import Condition, InferencePending, Pending
+    from tpu_operator.cli.command import Target
     from tpu_operator.cli.follow import Follower, Served
 
 Thing = TPUJob | TPUInference
@@ -171,7 +172,8 @@ async def run(call: Call) -> int:
             thing = await server.find(call.options.target)
         except CommandError as error:
             if wanted == DELETED and error.code is Exit.NOT_FOUND:
-                call.terminal.lines([f"{call.options.target.name} is deleted"])
+                target: Target = call.options.target
+                call.terminal.lines([f"{(target.kind or 'TPUJob').lower()}/{target.name} is deleted"])
                 return Exit.DONE
             raise
         check(thing, wanted)

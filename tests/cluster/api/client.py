@@ -47,6 +47,18 @@ def job(changes: dict[str, Any] | None = None, *, name: str = "hello") -> Object
     return result
 
 
+def inference(spec: Object) -> Object:
+    """Return the smallest TPUInference with fields added."""
+    serve = {"name": "serve", "type": "prefill-decode", "tpu": {"accelerator": "v6e", "topology": "2x2"}}
+    engine = {"type": "vllm", "image": "vllm:v1"}
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "TPUInference",
+        "metadata": {"name": "hello"},
+        "spec": {"model": {"name": "m"}, "engine": engine, "roles": [serve], **spec},
+    }
+
+
 class Jobs:
     """TPUJobs in a namespace of their own."""
 

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.cluster.api.client import job
+from tests.cluster.api.client import inference, job
 from tests.docs import PAGES, ROOT, yaml_blocks
 from tpu_operator.api import GROUP
+from tpu_operator.api.tpuinference import TPUInferenceSpec
 
 if TYPE_CHECKING:
     from tests.cluster.api.client import Jobs
 
 BLOCKS = [pytest.param(body, id=where) for page in PAGES for where, body in yaml_blocks(page)]
+SERVING = {field.alias for field in TPUInferenceSpec.model_fields.values()}
 FILES = sorted((ROOT / "examples").glob("*.yaml"))
 
 
@@ -24,11 +26,12 @@ def ours(body: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("body", BLOCKS)
 def test_yaml_of_the_documentation(jobs: Jobs, body: dict[str, Any]) -> None:
-    """A whole object of ours, or parts of one: a spec for the smallest job, a status that it may have."""
+    """A whole object of ours, or parts of one: a spec for the smallest one, a status that a job may have."""
     if ours(body):
         assert jobs.refusal(body) == ""
     if body.keys() == {"spec"}:
-        assert jobs.refusal(job(body["spec"])) == ""
+        serves = body["spec"].keys() <= SERVING
+        assert jobs.refusal(inference(body["spec"]) if serves else job(body["spec"])) == ""
     if body.keys() == {"status"}:
         assert jobs.refusal({**job(), "status": body["status"]}) == ""
 

@@ -82,7 +82,7 @@ def test_what_a_stream_cannot_encode_is_replaced() -> None:
 
 
 def test_a_redraw_that_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((80, 5)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda **_: os.terminal_size((80, 5)))
     screen = Screen(interactive=True)
     screen.redraw([str(i) for i in range(10)])
     assert screen.text.splitlines() == ["\x1b[H\x1b[J0", "1", "2", "... 7 more lines"]

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
 FAKE_NODES = 16
-CLUSTERS = ("tests/cluster/", "tests/e2e/", "tests/torchtpu/")
+CLUSTERS = ("tests/cluster/devcluster/", "tests/cluster/", "tests/e2e/", "tests/torchtpu/")
+"""Suites that use one cluster each, or make some of their own; a test belongs to the first that it is in."""
 
 
 class OneHasTheCluster(LoadScopeScheduling):  # type: ignore[misc] # it has no types

@@ -101,7 +101,7 @@ def verdict(thing: Thing | None, wanted: str) -> Verdict:
     if not current:
         return Verdict(None, "has a spec that the operator has not seen yet")
     if wanted.startswith(CONDITION):
-        reached = _has(thing.status.conditions, wanted)
+        reached = has(thing.status.conditions, wanted)
         return Verdict(Exit.DONE, f"has {wanted}") if reached else _not_yet(thing)
     return _job(thing, wanted) if isinstance(thing, TPUJob) else _inference(thing, wanted)
 
@@ -125,13 +125,14 @@ def _inference(inference: TPUInference, wanted: str) -> Verdict:
             return Verdict(Exit.BAD, f"does not progress: {flat(why)}")
         return _not_yet(inference)
     if wanted == SERVING:
-        reached = _has(inference.status.conditions, f"{CONDITION}Available")
+        reached = has(inference.status.conditions, f"{CONDITION}Available")
     else:
         reached = str(inference.status.phase) == "Stopped"
     return Verdict(Exit.DONE, f"is {inference.status.phase}") if reached else _not_yet(inference)
 
 
-def _has(conditions: Sequence[Condition], wanted: str) -> bool:
+def has(conditions: Sequence[Condition], wanted: str) -> bool:
+    """Whether conditions are as a goal such as `condition=TYPE` or `condition=TYPE=False` says."""
     kind, _, status = wanted.removeprefix(CONDITION).partition("=")
     found = next((c for c in conditions if c.type == kind), None)
     return (found is not None and found.status == "True") is (status != "False")

@@ -69,6 +69,4 @@ def _reached(inference: TPUInference, goal: str) -> bool:
     status = inference.status
     if goal in INFERENCE_GOALS:
         return str(status.phase) in INFERENCE_GOALS[goal]
-    kind, _, wanted = goal.removeprefix(wait.CONDITION).partition("=")
-    found = next((one for one in status.conditions if one.type == kind), None)
-    return (found is not None and found.status == "True") is (wanted != "False")
+    return wait.has(status.conditions, goal)

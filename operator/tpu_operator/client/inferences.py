@@ -12,13 +12,12 @@ from tpu_operator.client.kinds import INFERENCE
 from tpu_operator.client.objects import AsyncObjects
 from tpu_operator.client.reading import query, some
 from tpu_operator.core import names
-from tpu_operator.core.snapshot import Pod
-from tpu_operator.engine.resources import PODS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from tpu_operator.cli.server import Server
+    from tpu_operator.core.snapshot import Pod
 
 
 class AsyncInferences(AsyncObjects[TPUInference]):
@@ -97,10 +96,7 @@ class AsyncInferences(AsyncObjects[TPUInference]):
             return victim.name
 
     async def _pods(self, inference: TPUInference) -> Sequence[Pod]:
-        selector = f"{names.LABEL_INFERENCE}={inference.metadata.name}"
-        found = await self._server.read(PODS, Pod, labelSelector=selector)
-        mine = (pod for pod in found if pod.metadata.owner_uid == inference.metadata.uid)
-        return sorted(mine, key=lambda pod: pod.name)
+        return sorted(await self._server.pods(inference), key=lambda pod: pod.name)
 
 
 def replica_of(pod: Pod) -> str:

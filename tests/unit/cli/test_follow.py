@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aiohttp import StreamReader
-from aiohttp.base_protocol import BaseProtocol
 
 from tests.builders import UID
+from tests.streams import stream_reader
 from tpu_operator.cli.command import Place
 from tpu_operator.cli.follow import follow
 from tpu_operator.cli.server import Server
@@ -19,6 +17,8 @@ from tpu_operator.engine.client import ApiServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+
+    from aiohttp import StreamReader
 
 pytestmark = pytest.mark.looptime
 
@@ -57,10 +57,7 @@ class Watched(ApiServer):
     async def stream(
         self, path: str, query: Mapping[str, str], silence: float
     ) -> AsyncIterator[StreamReader]:
-        loop = asyncio.get_running_loop()
-        protocol = BaseProtocol(loop)
-        protocol.connection_made(asyncio.Transport())
-        reader = StreamReader(protocol, 2**16, loop=loop)
+        reader = stream_reader()
         if path.endswith("tpujobs"):
             reader.feed_data(self._events)
         yield reader

@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aiohttp import StreamReader
-from aiohttp.base_protocol import BaseProtocol
 
+from tests.streams import stream_reader
 from tpu_operator.core.snapshot import Pod
 from tpu_operator.engine.client import ApiServer
 from tpu_operator.engine.informer import Informer
@@ -18,6 +17,8 @@ from tpu_operator.engine.resources import PODS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from aiohttp import StreamReader
 
 pytestmark = pytest.mark.looptime
 
@@ -56,9 +57,7 @@ class Watched(ApiServer):
         loop = asyncio.get_running_loop()
         self.queries.append(query)
         self.watches.append(loop.time())
-        protocol = BaseProtocol(loop)
-        protocol.connection_made(asyncio.Transport())
-        reader = StreamReader(protocol, 2**16, loop=loop)
+        reader = stream_reader()
         reader.feed_data(self._events)
         if self._ends:
             reader.feed_eof()

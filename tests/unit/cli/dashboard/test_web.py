@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 from aiohttp import StreamReader
-from aiohttp.base_protocol import BaseProtocol
 from yarl import URL
 
 from tests.inference import InferenceWorld
+from tests.streams import stream_reader
 from tests.unit.cli.test_follow import JOB, pod
 from tpu_operator.cli.command import CommandError, Place
 from tpu_operator.cli.dashboard import command
@@ -67,10 +67,7 @@ class Cluster(ApiServer):
     async def stream(
         self, path: str, query: Mapping[str, str], silence: float
     ) -> AsyncIterator[StreamReader]:
-        loop = asyncio.get_running_loop()
-        protocol = BaseProtocol(loop)
-        protocol.connection_made(asyncio.Transport())
-        reader = StreamReader(protocol, 2**16, loop=loop)
+        reader = stream_reader()
         self._watches.setdefault(path.rpartition("/")[2], []).append(reader)
         yield reader
 

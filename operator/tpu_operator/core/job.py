@@ -153,6 +153,7 @@ def _queue(view: JobView, draft: Draft, settings: PodSettings) -> Plan | None:
         return None
     turn = queueing.turn(view, settings)
     if turn.hold is None:
+        draft.ask(turn.creates)
         return None
     draft.requeue(pending.stuck_in(view.stale, view.now))
     draft.requeue(view.until_lost)
@@ -309,7 +310,7 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
         draft.progress(faults, [], None)
         return draft.plan(applies=applies, deletes=deletes(view.leaving, view.losses), creates=creates)
     factory = queueing.factory(view, settings)
-    for step in (_renew, spares.give_up, maintenance.move):
+    for step in (spares.give_up, _renew, maintenance.move):
         if plan := step(view, draft, factory):
             return plan
     wait = restart.pause(draft.restarts, view.now)

@@ -15,6 +15,7 @@ from tpu_operator.api import (
 from tpu_operator.core import pending, restart
 from tpu_operator.core.conditions import Conditions, job_phase
 from tpu_operator.core.plan import Event, Observation, Plan
+from tpu_operator.core.sizes import clipped
 from tpu_operator.core.slicegroup import slice_state, spare_state
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ OVERRIDDEN: Final = "EnvironmentOverridden"
 BY_USER: Final = "Suspended"
 """Reason of a suspension that the job's spec asks for."""
 MAX_MESSAGE: Final = 256
+MAX_REASON: Final = 64
+MESSAGES: Final = 128 << 10
+"""Bytes that the messages of all slices have together: the API server keeps an object of 1.5 MiB at most, and
+everything else of 1,024 slices that have failed takes half of that."""
 UNDER_WAY: Final = frozenset(
     {SliceState.PENDING, SliceState.STARTING, SliceState.RUNNING, SliceState.RESTARTING}
 )
@@ -54,6 +59,7 @@ class Draft:
         self.restarts: Restarts = view.status.restarts
         self._last_failure = view.status.last_failure
         self._old_slices = {s.index: s for s in view.status.slices}
+        self._slices = view.spec.num_slices + len(view.spares)
         self._changes: dict[str, Any] = {}
         self._bumped: dict[int, SliceState] = {}
         self._kept: set[int] = set()
@@ -63,6 +69,7 @@ class Draft:
         self._final: SliceState | None = None
         self._hold: Hold | None = None
         self._requeue: list[float] = []
+        self._asked: tuple[Manifest, ...] = ()
         self._observations: list[Observation] = []
 
     def requeue(self, seconds: float | None) -> None:
@@ -70,11 +77,15 @@ class Draft:
         if seconds is not None:
             self._requeue.append(seconds)
 
+    def ask(self, creates: Iterable[Manifest]) -> None:
+        """Have these made ahead of all else, whatever is decided."""
+        self._asked = tuple(creates)
+
     def record(self, failure: Failure) -> None:
         """Put the root cause of a gang's failure on record."""
         self._last_failure = failure
         if failure.slice is not None:
-            self._failures[failure.slice] = _short(failure)
+            self._failures[failure.slice] = self._short(failure)
         if not self.conditions.is_true(ConditionType.RESTARTING):
             self.conditions.set(ConditionType.READY, False, "HostFailed", describe(failure))
 
@@ -126,7 +137,7 @@ class Draft:
         """Give up the attempt of a spare that is of no use as it is."""
         self._bumped[spare] = SliceState.PENDING
         self._homes[spare] = None
-        self._failures[spare] = _short(failure) if failure else None
+        self._failures[spare] = self._short(failure) if failure else None
 
     @property
     def spares_changed(self) -> bool:
@@ -197,7 +208,7 @@ class Draft:
         return Plan(
             applies=tuple(applies),
             deletes=tuple(deletes),
-            creates=tuple(creates),
+            creates=(*self._asked, *creates),
             patches=tuple(patches),
             status=status.wire() if status != old else None,
             progress=f"{status.phase} {status.ready}" if _only_progress(old, status) else "",
@@ -338,6 +349,12 @@ class Draft:
             last_failure=failure,
         )
 
+    def _short(self, failure: Failure) -> Failure:
+        """A failure as each slice keeps it: a thousand of them have to fit into one object."""
+        room = min(MAX_MESSAGE, MESSAGES // max(1, self._slices))
+        message, reason = clipped(failure.message or "", room), (failure.reason or "")[:MAX_REASON]
+        return failure.model_copy(update={"message": message or None, "reason": reason or None})
+
     def _pending(self) -> Pending | None:
         if self._hold is None:
             return None
@@ -351,11 +368,6 @@ def acknowledged(status: TPUJobStatus, generation: int) -> Mapping[str, Any] | N
     if status.observed_generation == generation:
         return None
     return status.model_copy(update={"observed_generation": generation}).wire()
-
-
-def _short(failure: Failure) -> Failure:
-    """A failure as each slice keeps it: a thousand of them have to fit into one object."""
-    return failure.model_copy(update={"message": failure.message[:MAX_MESSAGE] if failure.message else None})
 
 
 def describe(failure: Failure) -> str:

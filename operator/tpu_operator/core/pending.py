@@ -44,6 +44,9 @@ PATIENCE: Final = timedelta(seconds=15)
 SHOWN: Final = 3
 """Things of a kind that a sentence names."""
 GATED: Final = "SchedulingGated"
+UNSCHEDULABLE: Final = "Unschedulable"
+OF_VOLUMES: Final = ("volume", "pvc", "resourceclaim")
+"""By which the scheduler's messages about what a pod brings along are told from those about nodes."""
 QUOTE: Final = 1024
 """Characters of what others say that are passed on: some registries answer with whole web pages."""
 
@@ -201,6 +204,15 @@ def unscheduled(pod: Pod) -> PodCondition | None:
     if condition is None or condition.status != "False" or condition.reason == GATED:
         return None
     return condition
+
+
+def wants_room(pod: Pod) -> bool:
+    """Whether the scheduler finds no node for a pod for want of nodes, and not of a volume of the pod's."""
+    condition = unscheduled(pod)
+    if condition is None or condition.reason != UNSCHEDULABLE:
+        return False
+    text = condition.message.lower()
+    return "insufficient" in text or not any(word in text for word in OF_VOLUMES)
 
 
 def foreign_pods(pods: Iterable[Pod]) -> Hold | None:

@@ -2,7 +2,9 @@
 
 The Workload is the whole protocol. Nothing is made before it is admitted. When the admission is taken away,
 the attempt is given up as by a suspension; once no pod runs any more, the quota is given back, by which Kueue
-knows that it may queue the job again. A job whose pods run goes on when Kueue itself is gone.
+knows that it may queue the job again. A job whose pods run goes on when Kueue itself is gone, and so it does
+when only its Workload is: whoever removes Kueue removes the Workloads first, and what is not there says
+nothing. The job asks for another one, and heeds what becomes of that.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class Turn:
     Attributes:
         hold: why it may not run; None if it may.
         why: the same in one word, for a job that ran.
-        creates: its Workload, where there is none.
+        creates: its Workload, where there is none; also that of a job that runs, and goes on.
         deletes: its Workload, where it is about something else.
         patches: its Workload's status, to give back quota that nobody uses any more, or needs.
     """
@@ -53,20 +55,25 @@ class Turn:
 def turn(view: JobView, settings: PodSettings) -> Turn:
     """Where the job stands in its queue."""
     queues, found = view.snapshot.queues, mine(view)
-    runs = bool(view.engaged) and (queues is None or (found is not None and found.admitted))
-    if runs and (queues is None or not any(gang.absent for gang in view.gangs)):
-        return Turn()
     if queues is None:
-        return _waits(UNSERVED)
+        return Turn() if view.engaged else _waits(UNSERVED)
+    runs = bool(view.engaged) and (found is None or found.admitted)
+    whole = runs and not any(gang.absent for gang in view.gangs)
+    if found and whole:
+        return Turn()
     wanted = _workload(view, queues, settings)
-    if runs and (isinstance(wanted, Hold) or (found and not _outdated(view, found, wanted))):
+    if runs and found and (isinstance(wanted, Hold) or not _outdated(view, found, wanted)):
         return Turn()
     if isinstance(wanted, Hold):
-        return Turn(wanted)
+        return Turn(None if whole else wanted)
     if found is None:
-        queue = view.job.spec.scheduling.queue_name
-        return _waits(f"asks LocalQueue {queue} for admission", creates=(wanted,))
+        return Turn(creates=(wanted,)) if whole else _asks(view, wanted)
     return _admitted(view, found, wanted) if found.admitted else _refused(view, found, wanted)
+
+
+def _asks(view: JobView, wanted: Manifest) -> Turn:
+    queue = view.job.spec.scheduling.queue_name
+    return _waits(f"asks LocalQueue {queue} for admission", creates=(wanted,))
 
 
 def _admitted(view: JobView, found: Workload, wanted: Manifest) -> Turn:

@@ -16,7 +16,7 @@ from tpu_operator.core.notices import notice_of
 from tpu_operator.core.quota import demand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tpu_operator.api import Failure
     from tpu_operator.core.jobstatus import Draft
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tpu_operator.core.objects.pods import PodFactory
     from tpu_operator.core.plan import Manifest, Plan
     from tpu_operator.core.slicegroup import Gang
+    from tpu_operator.core.snapshot import Pod
 
 LOOK_AGAIN: Final = 10.0
 """Seconds after which to look for room again: nobody tells a job that runs of pools that get free."""
@@ -129,7 +130,7 @@ def _takeovers(view: JobView, factory: PodFactory) -> dict[int, int]:
 def _needy(view: JobView, factory: PodFactory) -> list[int]:
     """Slices that have lost their node pool, or for whose pods the scheduler finds no room."""
     by_slice = {index: pods for gang in view.gangs for index, pods in gang.by_slice.items()}
-    waiting = {index for index, pods in by_slice.items() if any(map(pending.unscheduled, pods))}
+    waiting = {index for index, pods in by_slice.items() if _without_room(view, factory, index, pods)}
     leaving = {homes.pool_of(view, pod) for gang in view.spares for pod in gang.stale}
     # Where there is room, or soon will be, the scheduler only has to look again.
     found = set() if leaving or (waiting and has_room(view, factory)) else waiting
@@ -143,6 +144,19 @@ def _needy(view: JobView, factory: PodFactory) -> list[int]:
             if shunned(s.node_pool) or not fits(s.node_pool, factory.demand, homes.slice_id(view, s.index))
         }
     return sorted(found)
+
+
+def _without_room(view: JobView, factory: PodFactory, index: int, pods: Sequence[Pod]) -> bool:
+    """Whether another place would help the pods of a slice.
+
+    What waits for a volume would wait there as well. And in a pool that looks well to us, the scheduler has
+    as much time to find room as it has without spares.
+    """
+    if not any(pending.wants_room(pod) for pod in pods):
+        return False
+    pool = pods[0].spec.node_selector.pool if factory.chooses_pools else ""
+    well = bool(pool) and view.snapshot.pools.fits(pool, factory.demand, homes.slice_id(view, index))
+    return not well or pending.pinned_in_vain(pods, view.now)
 
 
 def _failure(view: JobView, gang: Gang) -> Failure | None:

@@ -69,14 +69,16 @@ class Kueue:
             self._kube.create((hook["apiVersion"], hook["kind"]), hook)
 
     def stop(self) -> None:
-        """Remove all of it, so that other tests have a cluster without Kueue."""
+        """Remove all of it, unless that was done, so that other tests have a cluster without Kueue."""
+        if self._process is None:
+            return
         for hook in self._hooks:
             self._kube.delete((hook["apiVersion"], hook["kind"]), hook["metadata"]["name"])
         # Kueue takes its finalizers off, so that it has to be there until its objects are gone.
         self._kubectl("delete", "--wait", "--timeout=60s", "-f", self._module / "crd/bases")
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            self._process.wait(timeout=60)
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(timeout=60)
+        self._process = None
 
     def asked_for(self, agent: str) -> set[tuple[str, str]]:
         """What somebody has asked of Kueue's API, by the audit log: resources and verbs."""

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.kueue.kueue import CHECK, WORKLOAD, priority
-from tests.cluster.operator.jobs import attempts, restarts
+from tests.cluster.kueue.kueue import CHECK, WORKLOAD, Queue, priority
+from tests.cluster.operator.jobs import attempts, restarts, uids
 from tests.docs import ROOT, yaml_blocks
 from tests.kube import SERVICE, TPUJOB, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.cluster.kueue.kueue import Kueue, Queue
+    from tests.cluster.kueue.kueue import Kueue
     from tests.cluster.operator.jobs import Jobs
     from tests.kube import Kube, Object
 
@@ -261,7 +261,7 @@ def test_a_workload_deleted_by_hand_is_asked_for_again(jobs: Jobs, kube: Kube, m
     before = queue.workload()["metadata"]["uid"]
     kube.delete(WORKLOAD, "tpujob-train", jobs.namespace)
     wait_for(lambda: queue.workload().get("metadata", {}).get("uid") not in {None, before}, "a new Workload")
-    wait_for(lambda: attempts(jobs.pods()) == {"1"}, "the next attempt")
+    wait_for(lambda: queue.condition("Admitted").get("status") == "True", "admission")
     assert restarts(jobs.reaches("Running")) == UNCHARGED
 
 
@@ -304,7 +304,7 @@ def test_what_the_documentation_shows(jobs: Jobs, kube: Kube, kueue: Kueue) -> N
 
 
 def test_the_chart_grants_what_was_used(kueue: Kueue) -> None:
-    """The last test: the audit log against the rules that the chart has for Kueue."""
+    """After all others: the audit log against the rules that the chart has for Kueue."""
     template = (ROOT / "charts/tpu-operator/templates/_helpers.tpl").read_text()
     rules = re.findall(
         r"- apiGroups: \[kueue\.x-k8s\.io\]\n  resources: \[(.*)\]\n  verbs: \[(.*)\]", template
@@ -316,3 +316,18 @@ def test_the_chart_grants_what_was_used(kueue: Kueue) -> None:
         for verb in verbs.split(", ")
     }
     assert kueue.asked_for("tpu-operator") == granted
+
+
+def test_a_job_that_runs_goes_on_when_kueue_is_removed(jobs: Jobs, kube: Kube, kueue: Kueue) -> None:
+    """The very last: with its CRDs, all Workloads go first, and no other can be made."""
+    Queue(kube, jobs.namespace, "team").create(16)
+    create(jobs)
+    jobs.reaches("Running")
+    before = uids(jobs.pods())
+    kueue.stop()
+    create(jobs, "later")
+    says(jobs, "install Kueue", "later")
+    assert uids(jobs.pods()) == before
+    status = jobs.reaches("Running")
+    assert restarts(status) == UNCHARGED
+    assert status["slices"][0]["attempt"] == 0

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from tests.builders import World, job, node_pool
+from tests.builders import NOW, World, job, node_pool
 from tests.unit.core.test_quota import CHIPS, quota
+from tpu_operator.api import Cause, Failure
 from tpu_operator.core import missing
+from tpu_operator.core.jobstatus import Draft
+from tpu_operator.core.jobview import observe
 from tpu_operator.core.objects.template import size
 from tpu_operator.core.quota import Quotas
+from tpu_operator.core.sizes import clipped
 
 THREE = {"accelerator": "v5e", "topology": "4x4", "slices": 3}
 
@@ -90,3 +95,27 @@ def test_one_pod_is_always_made(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_size(template: object, values: int) -> None:
     assert size(template) == values
+
+
+@pytest.mark.parametrize("letter", ["e", "é", "\U0001f525", "<", '"', "\x01", "\u2028"])
+def test_a_thousand_slices_that_have_failed_fit_into_one_status(letter: str) -> None:
+    """The server escapes in its own way, and keeps the names of all fields beside them: a third more."""
+    tpu = {"accelerator": "v5e", "topology": "2x2", "slices": 1024}
+    the_world = World(job(name="t" * 40, tpu=tpu, failurePolicy={"restartScope": "Slice"}))
+    draft = Draft(observe(the_world.snapshot(), NOW))
+    for index in range(1024):
+        failure = Failure(cause=Cause.PLACEMENT_MISMATCH, attempt=1, pod=f"{'t' * 40}-{index}-0", slice=index)
+        draft.record(failure.model_copy(update={"reason": "R" * 999, "message": letter * 999, "time": NOW}))
+    status = draft.plan().status
+    assert status
+    wire = json.dumps(dict(status), ensure_ascii=False)
+    assert len(wire.replace("<", r"\u003c").replace("\u2028", r"\u2028").encode()) < 700_000
+    assert all(s["lastFailure"]["message"].startswith(letter) for s in status["slices"])
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "left"),
+    [("abc", 3, "abc"), ("abc", 2, "ab"), ("a<b", 6, "a"), ("éa", 1, ""), ("a\nb", 3, "a\n")],
+)
+def test_clipped(text: str, room: int, left: str) -> None:
+    assert clipped(text, room) == left

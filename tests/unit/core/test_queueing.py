@@ -92,6 +92,41 @@ class TestAsking:
         queue.world.settle()
         assert len(queue.world.pods) == 4
 
+    def test_a_job_that_runs_goes_on_while_kueue_is_removed(self) -> None:
+        """The objects of a CRD go before it, and meanwhile the server makes no others."""
+        queue = Queue().run()
+        del queue.world.workloads[NAME]
+        plan = queue.world.plan()
+        assert [manifest["kind"] for manifest in plan.creates] == ["Workload"]
+        assert not plan.deletes
+        queue.world.refusal = "create not allowed while custom resource definition is terminating"
+        queue.world.carry_out(queue.world.plan(), writes=0)
+        queue.world.queues, queue.world.refusal = None, ""
+        queue.world.settle()
+        assert len(queue.world.pods) == 4
+        assert queue.world.job.status.phase == "Running"
+        assert queue.world.job.status.slices[0].attempt == 0
+
+    def test_a_job_that_runs_heeds_what_becomes_of_another_workload(self) -> None:
+        queue = Queue().run()
+        del queue.world.workloads[NAME]
+        queue.world.step()
+        queue.admit()
+        assert queue.world.job.status.phase == "Running"
+        assert queue.world.job.status.slices[0].attempt == 0
+        del queue.world.workloads[NAME]
+        queue.world.settle()
+        assert queue.world.pods == {}
+        assert queue.world.condition("Suspended") == "True/NotAdmitted"
+
+    def test_pods_are_only_made_by_an_admission(self) -> None:
+        queue = Queue().run()
+        del queue.world.workloads[NAME]
+        queue.world.set_pod("train-0-1", **terminated(1))
+        queue.world.settle()
+        assert queue.world.pods == {}
+        assert queue.world.job.status.phase == "Suspended"
+
     def test_a_template_that_no_pod_can_be_made_from(self) -> None:
         queue = Queue(template={"spec": {"restartPolicy": "Always"}})
         assert queue.world.workloads == {}

@@ -9,7 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import NOW, RUNNING, SETTINGS, World, job, node, node_pool, report, terminated
+from tests.builders import (
+    NOW,
+    RUNNING,
+    SETTINGS,
+    World,
+    job,
+    node,
+    node_pool,
+    report,
+    stamp,
+    terminated,
+)
 from tpu_operator.core import job as job_module
 from tpu_operator.core.jobview import gang_spec
 from tpu_operator.core.objects.pods import PodFactory
@@ -186,6 +197,35 @@ class TestTakeOver:
         the_world.set_pod("train-1-2", f"{before[1]}-2", **terminated(1, report()))
         assert the_world.live().pools() == before
         assert the_world.causes() == (1, 1, {"UserError": 1})
+
+    @pytest.mark.parametrize(
+        ("message", "spent"),
+        [
+            (
+                "0/12 nodes are available: 8 node(s) didn't match Pod's node affinity, 4 Insufficient cpu.",
+                True,
+            ),
+            ("pod has unbound immediate PersistentVolumeClaims", False),
+            ('0/12 nodes are available: persistentvolumeclaim "data" not found.', False),
+            ("0/12 nodes are available: 4 node(s) had volume node affinity conflict.", False),
+        ],
+    )
+    def test_only_want_of_room_costs_a_spare(self, message: str, spent: bool) -> None:
+        """And that only when the scheduler has had its time, where the pool looks well from here."""
+        the_world = world(*POOLS[:3])
+        before = the_world.pools()
+        the_world.vanish("train-1-2").settle()
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        condition["lastTransitionTime"] = stamp(the_world.now)
+        for name in the_world.of(1):
+            the_world.set_pod(name, None, phase="Pending", conditions=[condition])
+        the_world.settle()
+        assert len(the_world.of(1)) == len(the_world.of(2)) == 4
+        assert {the_world.pods[name].spec.node_selector.pool for name in the_world.of(1)} == {before[1]}
+        the_world.now += timedelta(seconds=16)
+        the_world.settle()
+        assert (the_world.of(2) == []) == spent
+        assert the_world.pools()[1] == before[2 if spent else 1]
 
     def test_a_slice_moves_ahead_of_maintenance_into_the_spares_pool(self) -> None:
         the_world = world(*POOLS[:3], maintenance={"onNotice": "Restart"})

@@ -10,6 +10,7 @@ UV := $(shell command -v uv || echo .tools/uv/bin/uv)
 CLUSTER ?= devcluster
 NAME ?= dev
 TORCHTPU := .venv-torchtpu
+DOCS := .venv-docs
 SEEDS ?= 0-19999
 SOAK_SECONDS ?= 600
 LONG := tests/cluster/inference/test_analysis.py tests/cluster/inference/test_failing.py \
@@ -42,6 +43,14 @@ $(TORCHTPU)/.installed: requirements/runtime-torchtpu-cpu.lock | $(UV)
 	@$(UV) pip sync --quiet --compile-bytecode --python $(TORCHTPU)/bin/python --require-hashes requirements/runtime-torchtpu-cpu.lock
 	@touch $@
 
+$(DOCS)/.installed: requirements/docs.lock | $(UV)
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(DOCS)
+	@$(UV) pip sync --quiet --python $(DOCS)/bin/python --require-hashes requirements/docs.lock
+	@touch $@
+
+docs: $(DOCS)/.installed ## Build the documentation into dist/docs; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --clean
+
 torchtpu: $(TORCHTPU)/.installed ## Create the environment with torch and torch_tpu (6 GB)
 
 lock: | $(UV) ## Re-resolve the locks (UPGRADE=1 to move to newer versions)
@@ -58,11 +67,13 @@ check: venv ## Lint, types, import contracts, generated files
 	@$(BIN)/python -m tpu_operator.api.crd --check crds
 	@$(BIN)/python -m tpu_operator.api.reference --check docs/api.md
 	@$(BIN)/python -m hack.dependencies --check docs/dependencies.md
+	@$(BIN)/python -m hack.reasons --check docs/reasons.md
 
-generate: venv ## Write generated files (crds/, docs/api.md, docs/dependencies.md)
+generate: venv ## Write generated files (crds/, docs/api.md, docs/dependencies.md, docs/reasons.md)
 	@$(BIN)/python -m tpu_operator.api.crd --write crds
 	@$(BIN)/python -m tpu_operator.api.reference --write docs/api.md
 	@$(BIN)/python -m hack.dependencies --write docs/dependencies.md
+	@$(BIN)/python -m hack.reasons --write docs/reasons.md
 
 unit: venv ## Tests without a cluster
 	@$(BIN)/pytest tests/unit tests/property
@@ -129,4 +140,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: chart-test bench-launcher sbom release soak-rollout operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo
+.PHONY: docs chart-test bench-launcher sbom release soak-rollout operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo

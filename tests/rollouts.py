@@ -82,6 +82,7 @@ class World:
             tuple(role.max_surge for role in asked),
             tuple(self._unavailable(role) for role in asked),
             downtime=self.goal.allow_downtime,
+            lacking=self._drains and any(role.shortage for role in self.goal.roles),
         )
         order = [self.goal.newest, *(name for name in self.revisions if name != self.goal.newest)]
         newest = Revision(self.goal.newest, 0, dict.fromkeys(goals, Count()))
@@ -92,9 +93,12 @@ class World:
         return promises.broken(seen, leaving, rows)
 
     def _unavailable(self, role: RoleGoal) -> int:
-        drains = self.goal.on_capacity_shortage is CapacityShortage.DRAIN_FIRST
         downtime = self.goal.allow_downtime and not role.max_surge
-        return max(role.max_unavailable, int(drains or downtime))
+        return max(role.max_unavailable, int(self._drains or downtime))
+
+    @property
+    def _drains(self) -> bool:
+        return self.goal.on_capacity_shortage is CapacityShortage.DRAIN_FIRST
 
     def do(self, moves: Iterable[Move]) -> None:
         """Make and take down replicas; of those to go, the ones that are not ready are taken."""

@@ -1,4 +1,4 @@
-"""Rollouts in which something goes wrong, judged by a watch of the API server."""
+"""Rollouts in which something goes wrong, or without a slice to spare, judged by a watch of the server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cluster.inference.models import HELD, HOSTS, Judge, image, label, role, uids
-from tests.kube import NODE, POD, wait_for
+from tests.kube import EVENT, NODE, POD, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -160,3 +160,17 @@ def _other(models: Models) -> str:
     """The revision of a rollout that has begun; empty before."""
     status = models.status()
     return "" if status["updatedRevision"] == status["currentRevision"] else str(status["updatedRevision"])
+
+
+def test_pc29_on_full_nodes_drain_first_goes_one_replica_at_a_time(
+    models: Models, control_plane: Cluster
+) -> None:
+    # Two slices of each of two roles: all that the cluster has.
+    models.create(roles=[role("prefill", 2), role("decode", 2)], rollout={"onCapacityShortage": "DrainFirst"})
+    old = models.serves()["currentRevision"]
+    most = {"prefill": 3, "decode": 3}
+    with Judge(control_plane.kubeconfig, models.namespace, most, ONE_EACH):
+        models.change(engine=image("2"))
+        assert models.serves()["currentRevision"] != old
+    told = {event["reason"] for event in models.kube.list(EVENT, models.namespace)}
+    assert "CapacityInUse" in told

@@ -119,7 +119,7 @@ def _limits(goal: Goal, asked: Sequence[RoleGoal], newest: Replicas, *, extra: i
     share = tuple(_share(goal, role, n) for role, n in zip(asked, newest.kept, strict=False))
     return Limits(
         target=(*(role.target for role in asked), *none),
-        top=(*(_top(role) for role in asked), *none),
+        top=(*(_top(goal, role) for role in asked), *none),
         floor=(*floor, *none),
         keep=(*(_keep(goal, role, n) for role, n in zip(asked, floor, strict=True)), *none),
         share=(*share, *none),
@@ -128,12 +128,23 @@ def _limits(goal: Goal, asked: Sequence[RoleGoal], newest: Replicas, *, extra: i
         downtime=goal.allow_downtime,
         frozen=goal.paused,
         most=(*(role.target + role.max_surge for role in asked), *none),
+        lacking=_drains(goal) and not goal.paused,
     )
 
 
-def _top(role: RoleGoal) -> int:
-    """Most replicas; no more surge is asked for while one of it finds no room."""
-    return role.target if role.shortage else role.target + role.max_surge
+def _short(goal: Goal) -> bool:
+    """Whether a new replica of any role finds no room: roles compete for nodes and quota."""
+    return any(role.shortage for role in goal.roles)
+
+
+def _drains(goal: Goal) -> bool:
+    """Whether replicas go first for one that finds no room."""
+    return _short(goal) and goal.on_capacity_shortage is CapacityShortage.DRAIN_FIRST
+
+
+def _top(goal: Goal, role: RoleGoal) -> int:
+    """Most replicas; no more surge is asked for while one finds no room, or it would take what is freed."""
+    return role.target if _short(goal) else role.target + role.max_surge
 
 
 def _unavailable(goal: Goal, role: RoleGoal) -> int:
@@ -145,12 +156,13 @@ def _unavailable(goal: Goal, role: RoleGoal) -> int:
 
 
 def _keep(goal: Goal, role: RoleGoal, floor: int) -> int:
-    """Replicas to keep while new ones start: all where there is surge, and room for it."""
+    """Replicas to keep while new ones start: all where there is surge, and room for it.
+
+    Whichever replica the scheduler gives what is freed to, each role gives one up, so that all find room.
+    """
     if not role.max_surge:
         return floor
-    if role.shortage and goal.on_capacity_shortage is CapacityShortage.DRAIN_FIRST:
-        return max(0, role.target - 1)
-    return role.target
+    return max(0, role.target - 1) if _drains(goal) else role.target
 
 
 def _share(goal: Goal, role: RoleGoal, kept: int) -> int:

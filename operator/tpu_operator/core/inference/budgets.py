@@ -31,6 +31,8 @@ class Limits(NamedTuple):
         downtime: whether there may be no revision that can serve.
         frozen: nothing old goes but what is above `top`.
         most: `top` where there is room for surge; empty if nobody needs to go for want of that.
+        lacking: whether a new replica finds no room, for which others go first: of the newest revision all
+            that is beyond the targets, too, as it may have the room that an old replica of another role made.
     """
 
     target: Row
@@ -43,6 +45,7 @@ class Limits(NamedTuple):
     downtime: bool = False
     frozen: bool = False
     most: Row = ()
+    lacking: bool = False
 
 
 class Replicas(NamedTuple):
@@ -93,7 +96,7 @@ def decide(limits: Limits, newest: Replicas, old: Sequence[Replicas], leaving: R
         return wanted
     serves = newest.servable
     wanted = wanted._replace(old=_shrink(limits, newest, old, _budget(limits, newest, old, before, serves)))
-    wanted = wanted._replace(newest=_without_surplus(limits, newest, wanted))
+    wanted = wanted._replace(newest=_without_surplus(limits, newest, old, wanted))
     if wanted == there and newest.ready == newest.kept and not any(leaving):
         return _unlock(limits, newest, old, before)
     return wanted
@@ -144,29 +147,45 @@ def _grow(limits: Limits, kept: Row, before: Row, leaving: Row) -> Row:
     return tuple(wanted)
 
 
-def _without_surplus(limits: Limits, newest: Replicas, wanted: Wanted) -> Row:
-    """What the newest revision should have, without those beyond target and surge that are not ready.
+def _without_surplus(limits: Limits, newest: Replicas, old: Sequence[Replicas], wanted: Wanted) -> Row:
+    """What the newest revision should have, without those that are too many.
 
-    There are such after a scale-down in the midst of a rollout, where old replicas serve and have to stay.
+    There are such after a scale-down in the midst of a rollout, where old replicas serve and have to stay:
+    then those that are not ready go. Where room is lacking it is all beyond the targets, down to the floor.
     """
     row = list(wanted.newest)
     roles = [role for role, target in enumerate(limits.target) if target and row[role]]
     most, of = _part(max, row, limits.target, roles)
-    old = [sum(column) for column in zip(*wanted.old, strict=True)]
-    for role, over in enumerate(_over(limits, wanted.newest, old)):
+    stay = _ready_without(limits, old, wanted) if limits.lacking else newest.ready
+    left = [sum(column) for column in zip(*wanted.old, strict=True)]
+    for role, over in enumerate(_over(limits, wanted.newest, left, limits.lacking)):
         if over:
-            stay = max(1, newest.ready[role], _behind(limits, role, most, of))
-            row[role] = min(row[role], max(stay, row[role] - over))
+            fewest = max(1, stay[role], _behind(limits, role, most, of))
+            row[role] = min(row[role], max(fewest, row[role] - over))
     return tuple(row)
 
 
-def _over(limits: Limits, newest: Sequence[int], old: Sequence[int]) -> list[int]:
-    """Replicas beyond target and surge, by role; none of roles that have no target."""
-    if not limits.most:
+def _ready_without(limits: Limits, old: Sequence[Replicas], wanted: Wanted) -> list[int]:
+    """What the newest revision has to keep for the floor, beside the ready replicas of others that stay."""
+    stay = [map(min, replicas.ready, row) for replicas, row in zip(old, wanted.old, strict=True)]
+    return [floor - sum(ready) for floor, *ready in zip(limits.floor, *stay, strict=True)]
+
+
+def _over(limits: Limits, newest: Sequence[int], old: Sequence[int], lacking: bool = False) -> list[int]:
+    """Replicas beyond target and surge, by role; none of roles that have no target.
+
+    Args:
+        limits: targets and budgets.
+        newest: those of the newest revision.
+        old: those of the others.
+        lacking: whether there is no room for surge, so that it is those beyond the target.
+    """
+    most = limits.target if lacking else limits.most
+    if not most:
         return [0] * len(limits.target)
     return [
-        max(0, now + kept - most) if target else 0
-        for now, kept, most, target in zip(newest, old, limits.most, limits.target, strict=True)
+        max(0, now + kept - n) if target else 0
+        for now, kept, n, target in zip(newest, old, most, limits.target, strict=True)
     ]
 
 

@@ -33,13 +33,24 @@ class Seen(NamedTuple):
 
 
 class Promises:
-    """The promises for given targets and budgets. Revisions are given newest first."""
+    """The promises for given targets and budgets. Revisions are given newest first.
 
-    def __init__(self, targets: Row, surges: Row, unavailable: Row, *, downtime: bool = False) -> None:
+    Args:
+        targets: replicas of each role.
+        surges: `maxSurge` of each.
+        unavailable: `maxUnavailable` of each.
+        downtime: whether there may be no revision that serves.
+        lacking: whether replicas are to go first for one that finds no room.
+    """
+
+    def __init__(
+        self, targets: Row, surges: Row, unavailable: Row, *, downtime: bool = False, lacking: bool = False
+    ) -> None:
         self.targets = targets
         self.surges = surges
         self.unavailable = unavailable
         self.downtime = downtime
+        self.lacking = lacking
 
     @cached_property
     def unit(self) -> int:
@@ -168,7 +179,8 @@ class Promises:
     def _direction(self, revisions: Sequence[Seen], wanted: Sequence[Row]) -> bool:
         """5: growth goes to the newest revision and never beyond its target, and it shrinks no further.
 
-        But for what is not ready, and more than 1 allows, as it may be after a scale-down.
+        But for what is not ready, and more than 1 allows, as it may be after a scale-down; and for whatever
+        is beyond the targets where replicas are to go first.
         """
         newest, *old = zip(revisions, wanted, strict=True)
         if any(n > kept for seen, row in old for n, kept in zip(row, seen.kept, strict=True)):
@@ -184,5 +196,7 @@ class Promises:
         """Fewest replicas that the newest revision may keep of a role."""
         newest, *old = revisions
         stay = min(newest.kept[role], self.targets[role])
-        surplus = stay + sum(seen.kept[role] for seen in old) - self.targets[role] - self.surges[role]
-        return max(min(stay, newest.ready[role]), stay - max(0, surplus))
+        surplus = stay + sum(seen.kept[role] for seen in old) - self.targets[role]
+        if self.lacking:
+            return stay - max(0, surplus)
+        return max(min(stay, newest.ready[role]), stay - max(0, surplus - self.surges[role]))

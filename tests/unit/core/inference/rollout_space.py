@@ -96,21 +96,33 @@ def rests(team: Sequence[Role], revisions: int) -> Iterator[State]:
 class Judge:
     """Asks the planner for a step and the oracle for its opinion."""
 
-    def __init__(self, team: Sequence[Role], decide: Decide = decide, *, downtime: bool = False) -> None:
+    def __init__(
+        self,
+        team: Sequence[Role],
+        decide: Decide = decide,
+        *,
+        downtime: bool = False,
+        lacking: bool = False,
+    ) -> None:
+        if lacking:
+            # As `DrainFirst` has it.
+            team = [role._replace(unavailable=max(1, role.unavailable)) for role in team]
         targets, surges, unavailable = (tuple(row) for row in zip(*team, strict=True))
         floor = tuple(max(0, role.target - role.unavailable) for role in team)
-        self.promises = Promises(targets, surges, unavailable, downtime=downtime)
+        self.promises = Promises(targets, surges, unavailable, downtime=downtime, lacking=lacking)
         top = tuple(role.target + role.surge for role in team)
+        full = tuple(role.target - lacking for role in team)
         self.limits = Limits(
             target=targets,
-            top=top,
+            top=targets if lacking else top,
             floor=floor,
-            keep=tuple(role.target if role.surge else n for role, n in zip(team, floor, strict=True)),
+            keep=tuple(most if role.surge else n for role, n, most in zip(team, floor, full, strict=True)),
             share=targets,
             held=(0,) * len(team),
             smallest=min(targets),
             downtime=downtime,
             most=top,
+            lacking=lacking,
         )
         self.team = team
         self.has = (True,) * len(team)
@@ -124,7 +136,8 @@ class Judge:
         wanted = self.decide(self.limits, newest, old[::-1], state.leaving)
         rows = (wanted.newest, *wanted.old[::-1])
         found = self.promises.broken(seen, state.leaving, rows)
-        if self.promises.stuck(seen, state.leaving, rows) and not self.promises.hopeless(seen):
+        waits = self.limits.lacking or self.promises.hopeless(seen)
+        if not waits and self.promises.stuck(seen, state.leaving, rows):
             found.append("stuck")
         return rows, found
 

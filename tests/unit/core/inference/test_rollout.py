@@ -311,14 +311,30 @@ class TestCapacity:
         assert "prefill: 0 of 8 nodes fit" in step.hold.reason
         assert "DrainFirst" in step.hold.reason
 
-    def test_pc29_drain_first_takes_one_old_replica_down_in_its_stead(self) -> None:
+    def test_pc29_drain_first_takes_one_old_replica_of_each_role_down_in_its_stead(self) -> None:
         asked = Goal("b", self.short, on_capacity_shortage=DRAIN_FIRST)
         world = World.serving(asked, pair("a", 4, 2), pair("b", (1, 0), 1))
         step = world.step()
-        assert wanted(step, "a") == (3, 2)
+        assert wanted(step, "a") == (3, 1)
         world.do(step.moves)
         world.all_gone()
         assert not world.step().moves
+
+    def test_pc29_what_has_the_room_that_another_role_made_gives_it_back(self) -> None:
+        short = (RoleGoal("prefill", 2), RoleGoal("decode", 2, shortage="0 of 4 nodes fit"))
+        there = [pair("a", 1, 1), pair("b", 2, (1, 0))]
+        step = World.serving(Goal("b", short, on_capacity_shortage=DRAIN_FIRST), *there).step()
+        assert wanted(step, "a") == (1, 1)
+        assert wanted(step, "b") == (1, 1)
+        # Who waits for nodes takes nothing away from others.
+        assert not World.serving(Goal("b", short), *there).step().moves
+
+    def test_pc29_no_other_role_takes_the_room_that_was_made(self) -> None:
+        short = (RoleGoal("prefill", 2), RoleGoal("decode", 2, shortage="0 of 4 nodes fit"))
+        there = [pair("a", 1, 1), pair("b", 1, (1, 0))]
+        for policy in CapacityShortage:
+            asked = Goal("b", short, on_capacity_shortage=policy)
+            assert not World.serving(asked, *there).step().moves
 
     def test_drain_first_never_takes_the_last_that_serves(self) -> None:
         asked = Goal(

@@ -42,6 +42,7 @@ class Space(NamedTuple):
         largest: largest target of a role.
         budgets: `maxSurge` and `maxUnavailable` of a role.
         downtime: whether there may be no revision that serves.
+        lacking: whether a replica finds no room, with `DrainFirst`; it then may have to wait.
     """
 
     of: Callable[[Judge], Iterator[tuple[State, list[str]]]]
@@ -49,14 +50,15 @@ class Space(NamedTuple):
     largest: int
     budgets: list[tuple[int, int]]
     downtime: bool = False
+    lacking: bool = False
 
     def judges(self) -> Iterator[Judge]:
         for team in teams(roles(range(1, self.largest + 1), self.budgets), self.roles):
-            yield Judge(team, downtime=self.downtime)
+            yield Judge(team, downtime=self.downtime, lacking=self.lacking)
 
     def __str__(self) -> str:
         named = f"{self.of.__name__}: {self.roles} roles of 1 to {self.largest}, {len(self.budgets)} budgets"
-        return named + ", downtime" * self.downtime
+        return named + ", downtime" * self.downtime + ", no room" * self.lacking
 
 
 def mixes_of_2(judge: Judge) -> Iterator[tuple[State, list[str]]]:
@@ -80,6 +82,7 @@ DAILY = [
     Space(mixes_of_3, 1, 6, budgets(3)),
     Space(mixes_of_3, 2, 2, budgets(1)),
     Space(mixes_of_2, 2, 2, budgets(1), downtime=True),
+    Space(mixes_of_2, 2, 2, budgets(1), lacking=True),
     Space(mixes_of_2, 3, 1, budgets(1)),
     Space(rests_of_3, 2, 3, budgets(2)),
     Space(rests_of_3, 3, 2, budgets(1)),

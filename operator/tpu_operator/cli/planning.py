@@ -54,12 +54,13 @@ def add(parser: Parser) -> None:
 
 
 async def run(call: Call) -> int:
-    """Print the steps; the exit code is 1 if the rollout does not come to its end by itself."""
+    """Print the steps; the exit code is 1 if they do not come to what is asked for by themselves."""
     asked = _asked(call)
     async with connect(call.place) as server:
         found = await _forecast(call, server, asked)
     call.show(found, lambda: draw(found))
-    return Exit.DONE if found.end is None or found.end.gate in BY_PEOPLE else Exit.BAD
+    ends = found.end is None or found.end.gate in BY_PEOPLE
+    return Exit.DONE if ends and not found.rejected else Exit.BAD
 
 
 def _asked(call: Call) -> TPUInference | None:
@@ -111,7 +112,7 @@ async def _rest(call: Call, server: Server, wire: Object, asked: TPUInference | 
 
 def draw(found: Forecast) -> list[str]:
     """A forecast as text."""
-    if found.idle:
+    if found.idle and not found.rejected:
         return [f"nothing to do: all replicas are of revision {found.newest}, ready and in number"]
     return render(found)
 

@@ -1,7 +1,7 @@
 """`kubectl tpu rollout`: look at the rollout of a TPUInference, stop it, let it go on, and go back.
 
 All but `promote` change the spec, so that a person who edits it can do the same. A promotion counts one step
-of the canary as done: that number is in the status, since the next rollout begins from 0.
+of the canary as done, by an annotation for this spec alone, since the next rollout begins from 0.
 """
 
 from __future__ import annotations
@@ -128,15 +128,9 @@ async def run_promote(call: Call) -> int:
     async with connect(call.place) as server:
         inference = await server.inference(call.options.name)
         steps = promoted(inference, full=call.options.full)
-
-        async def promote() -> None:
-            now = await server.inference(call.options.name)
-            if now.status.rollout.canary_step < steps:
-                # When the share of the next step is ready has nothing to do with when that of this one was.
-                rollout = {"canaryStep": steps, "stepReadySince": None}
-                await server.patch_status(now, {"rollout": rollout})
-
-        await _try(promote)
+        await server.annotate(
+            inference, {names.ANNOTATION_PROMOTED: f"{inference.metadata.generation}/{steps}"}
+        )
     name, canary = inference.metadata.name, inference.spec.rollout.canary
     done = f"{steps} of {len(canary.steps) if canary else steps} steps of its canary are done"
     call.terminal.lines([f"tpuinference/{name} promoted: {done}; {LOOK.format(name)}"])

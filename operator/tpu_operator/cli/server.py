@@ -223,26 +223,17 @@ class Server:
         """Change parts of an object, this incarnation of it; the object after that."""
         return await self._merge(thing, {"uid": thing.metadata.uid}, parts)
 
-    async def patch_status(self, inference: TPUInference, status: Mapping[str, Any]) -> None:
-        """Change parts of the status of a TPUInference, this version of it.
-
-        Raises:
-            ApiError: a conflict, if there is a newer version.
-        """
-        version = {"uid": inference.metadata.uid, "resourceVersion": inference.metadata.resource_version}
-        await self._merge(inference, version, {"status": status}, "status")
+    async def annotate(self, inference: TPUInference, annotations: Mapping[str, str]) -> None:
+        """Set annotations of a TPUInference, this incarnation of it."""
+        await self._merge(inference, {"uid": inference.metadata.uid, "annotations": annotations}, {})
 
     async def _merge(
-        self,
-        thing: TPUJob | TPUInference,
-        metadata: Object,
-        parts: Mapping[str, Any],
-        subresource: str = "",
+        self, thing: TPUJob | TPUInference, metadata: Mapping[str, Any], parts: Mapping[str, Any]
     ) -> Object:
         resource = TPUJOBS if isinstance(thing, TPUJob) else INFERENCES
         data = await self.api.write(
             "PATCH",
-            resource.path(self.namespace, thing.metadata.name, subresource),
+            resource.path(self.namespace, thing.metadata.name),
             {**parts, "metadata": metadata},
             query={"fieldManager": self._agent, "fieldValidation": "Strict"},
             content_type=MERGE,

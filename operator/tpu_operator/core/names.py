@@ -47,6 +47,8 @@ LABEL_LLMD_SERVING: Final = "llm-d.ai/inference-serving"
 SERVING: Final = "true"
 NOT_SERVING: Final = "false"
 
+ANNOTATION_PROMOTED: Final = PREFIX + "promoted"
+"""On a TPUInference: steps of its canary that somebody has counted as done, as `<generation>/<steps>`."""
 ANNOTATION_MAINTENANCE: Final = PREFIX + "maintenance"
 """On the pods of a gang: when maintenance of its nodes begins. Their launchers read it from a file."""
 

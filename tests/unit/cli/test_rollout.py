@@ -27,6 +27,7 @@ from tpu_operator.cli.history import (
 from tpu_operator.cli.roletree import role_tree
 from tpu_operator.cli.rollout import ended, promoted
 from tpu_operator.cli.wait import verdict
+from tpu_operator.core import names
 
 if TYPE_CHECKING:
     from tpu_operator.cli.history import Entry
@@ -72,6 +73,15 @@ class TestStatus:
         assert ended(role_tree(seen(late.settle()), LATER)) is Exit.BAD
 
 
+def annotated(world: InferenceWorld, promoted: str) -> InferenceWorld:
+    """The same once the operator has seen what somebody has promoted."""
+    metadata = world.inference.metadata
+    annotations = {**metadata.annotations, names.ANNOTATION_PROMOTED: promoted}
+    metadata = metadata.model_copy(update={"annotations": annotations})
+    world.inference = world.inference.model_copy(update={"metadata": metadata})
+    return world.run()
+
+
 class TestPromote:
     def test_one_step_or_all(self) -> None:
         assert promoted(held().inference, full=False) == 1
@@ -80,10 +90,24 @@ class TestPromote:
     def test_it_goes_on(self) -> None:
         world = held()
         assert world.status.rollout.step == "prefill 1/2, decode 1/1"
-        rollout = world.status.rollout.model_copy(update={"canary_step": 2, "step_ready_since": None})
-        status = world.status.model_copy(update={"rollout": rollout})
-        world.inference = world.inference.model_copy(update={"status": status})
-        assert world.run().status.rollout.step == "prefill 2/2, decode 1/1"
+        assert annotated(world, f"{world.inference.metadata.generation}/2").status.rollout.canary_step == 2
+        assert world.status.rollout.step == "prefill 2/2, decode 1/1"
+
+    def test_one_step_after_the_other(self) -> None:
+        world = held()
+        assert annotated(world, f"{world.inference.metadata.generation}/1").status.rollout.canary_step == 1
+        assert promoted(world.inference, full=False) == 2
+
+    @pytest.mark.parametrize("promoted", ["{}", "{}/", "{}/-1", "{}/x", "{}/\u0661", "1{}/2", "/2", ""])
+    def test_what_is_not_about_this_spec_promotes_nothing(self, promoted: str) -> None:
+        world = held()
+        annotated(world, promoted.format(world.inference.metadata.generation))
+        assert world.status.rollout.canary_step == 0
+
+    def test_more_steps_than_there_are_is_all_of_them(self) -> None:
+        world = held()
+        annotated(world, f"{world.inference.metadata.generation}/{'9' * 5000}")
+        assert world.status.rollout.canary_step == 2
 
     @pytest.mark.parametrize(
         ("world", "message"),

@@ -10,12 +10,13 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import AnalysisStatus, QueryStatus, Rejection, Verdict
+from tpu_operator.core import names
 from tpu_operator.core.inference.canary import Finding, Position, Stage, position
 from tpu_operator.core.inference.revision import digest
 from tpu_operator.core.inquiry import Answer, Inquiry
 
 if TYPE_CHECKING:
-    from tpu_operator.api import Analysis, AnalysisQuery, TPUInference
+    from tpu_operator.api import Analysis, AnalysisQuery, CanaryStep, TPUInference
     from tpu_operator.core.inference.draft import Draft
     from tpu_operator.core.inference.view import InferenceView
 
@@ -25,21 +26,38 @@ NO_SERVER: Final = (
 )
 UNANSWERED: Final = Answer(problem="it was not answered")
 HASH_LENGTH: Final = 8
+MOST_DIGITS: Final = 4
+"""Of the steps that somebody says are done: no canary has more."""
 
 
 def stands(view: InferenceView) -> Position:
     """Where the canary stands, with the answers that have come since the status was written."""
-    canary, state = view.inference.spec.rollout.canary, view.status.rollout
+    state = view.status.rollout
     stages = [
         Stage(step.copies, step.percent, step.pause_seconds, step.analysis is not None)
-        for step in (canary.steps if canary else ())
+        for step in _steps(view.inference)
     ]
     if view.status.updated_revision != view.newest.name:
         # What is on record is about the revision before.
         return position(stages, 0, None)
+    if (done := promoted(view.inference)) > state.canary_step:
+        # When the share of the next step is ready has nothing to do with when that of this one was.
+        return position(stages, done, None)
     since = state.step_ready_since
     ready_for = (view.now - since).total_seconds() if since else None
     return position(stages, state.canary_step, ready_for, _finding(view))
+
+
+def promoted(inference: TPUInference) -> int:
+    """Steps of the canary that somebody has counted as done, for the spec as it is; 0 where nobody has."""
+    generation, _, steps = inference.metadata.annotations.get(names.ANNOTATION_PROMOTED, "").partition("/")
+    right = generation == str(inference.metadata.generation) and steps.isascii() and steps.isdecimal()
+    return min(int(steps[:MOST_DIGITS]), len(_steps(inference))) if right else 0
+
+
+def _steps(inference: TPUInference) -> list[CanaryStep]:
+    canary = inference.spec.rollout.canary
+    return list(canary.steps) if canary else []
 
 
 def standing(view: InferenceView) -> AnalysisStatus | None:

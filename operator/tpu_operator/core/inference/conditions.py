@@ -114,21 +114,22 @@ def _progressing(status: TPUInferenceStatus, found: Conditions) -> None:
             found.set(Type.PROGRESSING, False, STANDING[hold.gate], hold.reason)
         else:
             text = f"; {hold.gate}: {hold.reason}" if hold else ""
-            back = f"; back from {_rejected(rollout.rejected)}" if rollout.rejected else ""
+            back = f"; back from {rejected(rollout.rejected)}" if rollout.rejected else ""
             found.set(Type.PROGRESSING, True, ROLLING, f"ready are {rollout.step}{text}{back}")
     elif status.current_revision == status.updated_revision and _in_number(status):
         text = f"all replicas are of revision {status.updated_revision}"
         if rollout.rejected is None:
             found.set(Type.PROGRESSING, False, COMPLETE, text)
         else:
-            text = f"{text}, as {_rejected(rollout.rejected)}; {ANOTHER_TRY}"
+            text = f"{text}, as {rejected(rollout.rejected)}; {ANOTHER_TRY}"
             found.set(Type.PROGRESSING, False, ROLLED_BACK, text)
     else:
         reason = SCALING if status.current_revision else STARTING
         found.set(Type.PROGRESSING, True, reason, f"ready are {rollout.step}")
 
 
-def _rejected(found: Rejection) -> str:
+def rejected(found: Rejection) -> str:
+    """Which revision an analysis has given up, and why."""
     return f"revision {found.revision} was rejected: {found.reason}"
 
 

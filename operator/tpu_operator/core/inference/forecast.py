@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tpu_operator.api import TPUInferenceStatus
-from tpu_operator.core.inference import goals, scaling
+from tpu_operator.core.inference import conditions, goals, scaling
 from tpu_operator.core.inference.goal import Count
 from tpu_operator.core.inference.goal import Revision as Replicas
 from tpu_operator.core.inference.images import Images
@@ -125,6 +125,7 @@ class Forecast(msgspec.Struct, frozen=True):
         steps: the steps; the first does nothing, and is what there is.
         slices: what it takes, by kind of slice.
         end: None where the rollout is then done.
+        rejected: why the revision that the spec asks for is not the newest; empty where it is.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Forecast(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...]
     slices: tuple[Need, ...]
     end: End | None
+    rejected: str = ""
 
     @property
     def idle(self) -> bool:
@@ -157,7 +159,8 @@ def of_snapshot(snapshot: InferenceSnapshot, now: datetime) -> Forecast:
         for revision in view.revisions.values()
         for role in revision.spec.roles
     }
-    return describe(view.name, found, slices)
+    told = f"{conditions.rejected(view.rejected)}; {conditions.ANOTHER_TRY}" if view.rejected else ""
+    return msgspec.structs.replace(describe(view.name, found, slices), rejected=told)
 
 
 def of_specs(old: TPUInference | None, new: TPUInference) -> Forecast:
@@ -299,6 +302,8 @@ def _count(step: Step, slices: Mapping[tuple[str, str], Slice]) -> dict[str, int
 
 
 def _summary(forecast: Forecast) -> Iterator[str]:
+    if forecast.rejected:
+        yield forecast.rejected
     spare = [f"{need.spare} of {need.slice}" for need in forecast.slices if need.spare > 0]
     yield f"spare slices needed: {', '.join(spare) or 'none'}"
     more = [f"{n} of {need.slice}" for need in forecast.slices if (n := need.end - need.now) > 0]

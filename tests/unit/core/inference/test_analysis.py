@@ -11,7 +11,9 @@ import pytest
 
 from tests.inference import INSTALLATION, InferenceWorld, image, inference, role
 from tpu_operator.api import AnalysisQuery, GroupState, Verdict
+from tpu_operator.cli.planning import draw
 from tpu_operator.core.inference.analysis import judge
+from tpu_operator.core.inference.forecast import of_snapshot, render
 from tpu_operator.core.inquiry import Answer, Answers
 
 PROMETHEUS = "http://prometheus.test:9090"
@@ -276,6 +278,19 @@ def test_a_rejected_revision_is_not_tried_again_by_itself() -> None:
     world.patch_spec(roles=[role("prefill", 5, tpu=ONE_HOST), FOUR[1]]).run()
     assert world.counts() == {old: {"prefill": 5, "decode": 4}}
     assert world.condition("Progressing") == "False/RolledBack"
+
+
+def test_a_forecast_of_a_rejected_revision_says_that_nothing_moves_towards_it() -> None:
+    world, old, new = rolled_back()
+    found = of_snapshot(world.snapshot(), world.now)
+    assert (found.newest, len(found.steps)) == (old, 1)
+    assert found.rejected.startswith(
+        f"revision {new} was rejected: errors: 0.5 is above atMost 0.01; another"
+    )
+    assert found.rejected in render(found)
+    assert draw(found) == render(found)
+    world.patch_spec(engine=image("3"))
+    assert not of_snapshot(world.snapshot(), world.now).rejected
 
 
 def test_another_revision_is_another_try_and_the_rejected_one_is_forgotten() -> None:

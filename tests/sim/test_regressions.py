@@ -204,6 +204,34 @@ def test_a_pod_that_is_taken_away_before_the_operator_sees_its_own_status_is_a_f
     simulate(scenario)
 
 
+class LostAnswers(LateJobs):
+    """The server's answers to writes of a status are lost as well."""
+
+    def fate(self, who: str, method: str, now: float) -> Fate:
+        fate = super().fate(who, method, now)
+        return fate._replace(reset="after") if method == "PATCH" else fate
+
+
+def test_a_status_whose_answer_was_lost_counts() -> None:
+    """By the copy of the job its gang had not started: the pod was made again within the same attempt."""
+
+    async def scenario(world: World) -> None:
+        await world.until(lambda: leader(world), "a leader")
+        start(world)
+        await world.until(lambda: pods_of(world, KEY) == 2, "the pods")
+        world.network.faults = LostAnswers(world.rng("lost"))
+        await running(world)
+        world.server.delete("pods", (KEY[0], "a-0-1"), "user", grace=0)
+        await asyncio.sleep(10.0)
+        world.network.faults = Faults(world.rng("calm"))
+        await world.until(lambda: phase(world) != "Running", "the restart")
+        await running(world)
+        status = world.server.objects["tpujobs"][KEY].body["status"]
+        assert status["restarts"]["byCause"] == {"PodDeleted": 1}
+
+    simulate(scenario)
+
+
 class SteadyWrites(Faults):
     """Every create takes the server the same time."""
 

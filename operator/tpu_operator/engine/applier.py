@@ -98,7 +98,8 @@ class Applier:
         Args:
             target: the object that the plan is about.
             plan: the plan.
-            written: takes the highest resource version written, by kind, even if not all works out.
+            written: takes the highest resource version written, by kind, even if not all works out; 0 for a
+                status of which nobody knows whether it was written.
 
         Returns:
             The server's words about a child that it refuses for good; empty when there is none.
@@ -123,10 +124,9 @@ class Applier:
             raise failure
         return failure.message
 
-    async def is_current(self, target: Target) -> bool:
-        """Whether the server has the object as the plan would be made from."""
-        regarding = target.regarding
-        return await self._version(target.resource, regarding.namespace, regarding.name) == target.version
+    async def version(self, target: Target) -> str:
+        """Resource version of the object as the server has it; empty when it is gone."""
+        return await self._version(target.resource, target.regarding.namespace, target.regarding.name)
 
     async def _confirm(self, sightings: Iterable[Sighting]) -> None:
         """See that objects are as they were seen.
@@ -235,6 +235,8 @@ class Applier:
         try:
             _note(written, regarding.kind, await self._api.apply(target.resource, manifest, "status"))
         except ApiError as error:
+            if error.uncertain:
+                written[regarding.kind] = 0
             # The object cannot say so itself: it is too large, or its CRD is of another version.
             if error.refused:
                 text = f"the API server refuses the status: {error.message}"

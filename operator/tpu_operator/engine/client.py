@@ -72,6 +72,11 @@ class ApiError(Exception):
         return self.status > 0
 
     @property
+    def uncertain(self) -> bool:
+        """Whether the server may have carried the request out all the same."""
+        return not self.answered or self.status >= 500  # noqa: PLR2004
+
+    @property
     def gone(self) -> bool:
         """Whether the object, or its incarnation, is not there any more."""
         return self.status == 404  # noqa: PLR2004

@@ -75,11 +75,20 @@ class Controller(Protocol):
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered about an object between passes; all of it may be lost."""
+    """What is remembered about an object between passes; all of it may be lost.
+
+    Attributes:
+        uid: which incarnation of the object it is about.
+        written: the highest resource version that the last pass wrote, by kind.
+        status: resource version that the copy of the object must have reached before the next decision.
+        unsure: nobody knows whether the status of the last pass was written.
+        deadline: until when to wait for `written`.
+    """
 
     uid: str
     written: dict[str, int] = field(default_factory=dict)
     status: int = 0
+    unsure: bool = False
     deadline: float = 0.0
     progress: str = ""
     progress_at: float = 0.0
@@ -176,6 +185,7 @@ class Reconciler:
         finally:
             memory.deadline = self._now() + PATIENCE
             memory.status = max(memory.status, memory.written.get(self._controller.kind, 0))
+            memory.unsure = memory.written.get(self._controller.kind) == 0
             if plan.creates or plan.deletes:
                 # The hosts of a large gang take longer to make than any progress is held back.
                 memory.progress_at = memory.held_since = self._now()
@@ -231,12 +241,17 @@ class Reconciler:
         """Whether the pass has to wait until the copy of the object shows the status that we wrote last.
 
         The status is what remains of earlier decisions, so that there is no going on without it: a pod that
-        was taken away from a gang that has started would be taken for one that was never made.
+        was taken away from a gang that has started would be taken for one that was never made. A write whose
+        answer was lost counts, if the server has carried it out.
         """
-        if not target.version.isdecimal() or int(target.version) >= memory.status:
+        if not target.version.isdecimal() or (int(target.version) >= memory.status and not memory.unsure):
             return False
-        if await self._applier.is_current(target):
-            memory.status = 0  # Versions have begun anew, as after a restore of etcd.
+        version = await self._applier.version(target)
+        memory.unsure = False
+        if version.isdecimal():
+            # May be lower than what we wrote: versions begin anew after a restore of etcd.
+            memory.status = int(version)
+        if version == target.version:
             return False
         self._queue.add_after(key, STALE_RETRY)
         return True

@@ -44,7 +44,7 @@ class Scripted(ApiServer):
     def __init__(self, answer: Callable[[Call], Awaitable[bytes | None]]) -> None:
         self.write_time = lambda: 10.0
         self._given_up = float("-inf")
-        self._answer = answer
+        self.answer = answer
         self.calls: list[Call] = []
 
     async def request(
@@ -59,7 +59,7 @@ class Scripted(ApiServer):
         call = Call(asyncio.get_running_loop().time(), method, path, body or {})
         self.calls.append(call)
         async with asyncio.timeout(timeout):
-            answer = await self._answer(call)
+            answer = await self.answer(call)
         return json.dumps(body).encode() if answer is None else answer
 
     def made(self, resource: str, namespace: str = KEY[0]) -> list[Call]:

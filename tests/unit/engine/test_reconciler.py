@@ -268,6 +268,37 @@ class TestStatus:
         await reconcile(kind, self.server(live="9"), seconds=65, script=catch_up)
         assert len(decided) > 1
 
+    @pytest.mark.parametrize("status", [0, 500, 504])
+    async def test_what_may_have_been_written_is_looked_up(self, status: int) -> None:
+        """The server has carried the write out, and its answer was lost."""
+        decided: list[float] = []
+        kind = self.kind(decided)
+        answers = self.server(live="9").answer
+
+        async def lose(call: Call) -> bytes | None:
+            if call.path.endswith("/status"):
+                raise ApiError(status, "", "lost")
+            return await answers(call)
+
+        async def catch_up(_: WorkQueue) -> None:
+            await asyncio.sleep(60)
+            assert len(decided) == 1
+            kind.version = "9"
+
+        await reconcile(kind, Scripted(lose), seconds=65, script=catch_up)
+        assert len(decided) > 1
+
+    async def test_what_was_not_written_holds_nothing_up(self) -> None:
+        decided: list[float] = []
+
+        async def answer(call: Call) -> bytes | None:
+            if call.path.endswith("/status"):
+                raise ApiError(0, "", "lost")
+            return b'{"items":[{"metadata":{"resourceVersion":"5"}}]}'
+
+        await reconcile(self.kind(decided), Scripted(answer), seconds=10)
+        assert len(decided) > 2
+
     async def test_versions_may_begin_anew(self) -> None:
         decided: list[float] = []
         await reconcile(self.kind(decided), self.server(live="5"), seconds=10)

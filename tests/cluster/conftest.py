@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 SYSTEM = "tpu-operator"
+TEAM = "team-a"
+"""The namespace of the documentation."""
 _numbers = itertools.count()
 
 
@@ -175,3 +177,12 @@ def namespace(kube: Kube) -> Iterator[str]:
         kube.delete(TPUJOB, job["metadata"]["name"], name)
     kube.delete(NAMESPACE, name)
     wait_for(lambda: not kube.list(POD, name), f"the pods of {name} to go")
+
+
+@pytest.fixture
+def team(kube: Kube) -> Iterator[str]:
+    """The namespace that the documentation speaks of."""
+    kube.create(NAMESPACE, {"metadata": {"name": TEAM}})
+    yield TEAM
+    kube.delete(NAMESPACE, TEAM)
+    wait_for(lambda: kube.get(NAMESPACE, TEAM) is None, f"{TEAM} to go")

@@ -12,6 +12,7 @@ from tpu_operator.cli.follow import Seen, follow, follow_inference
 from tpu_operator.cli.roletree import rollout_of
 from tpu_operator.cli.server import connect
 from tpu_operator.cli.text import flat
+from tpu_operator.engine.resources import TPUJOBS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,10 +56,7 @@ class Verdict(NamedTuple):
 def goal(text: str) -> str:
     """What may be waited for."""
     kinds = [*map(str, ConditionType), *map(str, InferenceConditionType)]
-    if text in {*GOALS, *INFERENCE_GOALS, DELETED}:
-        return text
-    kind, _, status = text.removeprefix(CONDITION).partition("=")
-    if text.startswith(CONDITION) and kind in kinds and status in {"", "True", "False"}:
+    if text in {*GOALS, *INFERENCE_GOALS, DELETED} or _is_condition(text, kinds):
         return text
     goals = ", ".join([*GOALS, *INFERENCE_GOALS, DELETED])
     conditions = ", ".join(dict.fromkeys(kinds))
@@ -67,25 +65,33 @@ def goal(text: str) -> str:
     )
 
 
+def _is_condition(text: str, kinds: Sequence[str]) -> bool:
+    kind, _, status = text.removeprefix(CONDITION).partition("=")
+    return text.startswith(CONDITION) and kind in kinds and status in {"", "True", "False"}
+
+
+def objection(kind: str, wanted: str) -> str:
+    """What to write instead of a goal that is none of a kind; empty if it is one."""
+    job = kind == TPUJOBS.kind
+    kinds = [str(kind) for kind in (ConditionType if job else InferenceConditionType)]
+    known = [*(GOALS if job else INFERENCE_GOALS), DELETED]
+    if wanted in known or _is_condition(wanted, kinds):
+        return ""
+    return f"write {', '.join(known)} or condition=TYPE[=False], TYPE one of {', '.join(kinds)}"
+
+
 def check(thing: Thing, wanted: str) -> None:
     """See to it that a goal is one for its kind.
 
     Raises:
         CommandError: it is one for the other kind.
     """
-    job = isinstance(thing, TPUJob)
-    kinds = [str(kind) for kind in (ConditionType if job else InferenceConditionType)]
-    if wanted.startswith(CONDITION):
-        right, known = wanted.removeprefix(CONDITION).partition("=")[0] in kinds, kinds
-    else:
-        known = [*(GOALS if job else INFERENCE_GOALS), DELETED]
-        right = wanted in known
-    if not right:
+    if advice := objection(thing.kind, wanted):
         name = f"{thing.kind} {thing.metadata.name}"
         raise CommandError(
             f"--for={wanted} is nothing that a {thing.kind} can be, and {name} is one",
             Exit.USAGE,
-            f"write one of {', '.join(known)}",
+            advice,
         )
 
 

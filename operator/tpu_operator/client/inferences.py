@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from tpu_operator.api import TPUInference
 from tpu_operator.cli import logs
 from tpu_operator.cli.command import CommandError, Exit
+from tpu_operator.cli.follow import follow_inference
 from tpu_operator.cli.lines import Line, merged
+from tpu_operator.cli.stream import Streams
 from tpu_operator.client.kinds import INFERENCE
 from tpu_operator.client.objects import AsyncObjects
 from tpu_operator.client.reading import query, some
@@ -23,19 +26,20 @@ if TYPE_CHECKING:
 class AsyncInferences(AsyncObjects[TPUInference]):
     """The TPUInferences of one namespace.
 
-    Goals of `wait`: serving (all replicas are ready and of the newest revision), available (some revision
-    serves, whatever else goes on), stopped.
+    Goals of `wait`: serving (a revision has a ready replica of every role), complete (all replicas are of the
+    newest revision, and ready; out of reach once the rollout is overdue or rejected), stopped.
     """
 
     def __init__(self, server: Server) -> None:
         super().__init__(server, INFERENCE)
 
-    async def logs(
+    async def logs(  # noqa: PLR0913 - each narrows what is read
         self,
         name: str,
         *,
         role: str = "",
         replica: str = "",
+        follow: bool = False,
         tail: int | None = None,
         since: int | None = None,
         container: str = names.MAIN_CONTAINER,
@@ -48,6 +52,7 @@ class AsyncInferences(AsyncObjects[TPUInference]):
             name: the TPUInference.
             role: only hosts of this role.
             replica: only hosts of this replica, by its name in `status.groups`.
+            follow: go on as they write, by replicas that come later too, until the object is deleted.
             tail: only the last lines of each host.
             since: only what is newer than so many seconds.
             container: of the pods.
@@ -56,14 +61,20 @@ class AsyncInferences(AsyncObjects[TPUInference]):
             NotFoundError: there is no such object, or it has no such pods.
         """
         inference = await self.get(name)
+        asked = query(container, tail, since)
+
+        def wanted(pod: Pod) -> bool:
+            return role in {"", _label(pod, names.LABEL_ROLE)} and replica in {"", replica_of(pod)}
+
         with self._told(name):
-            pods = [
-                pod.name
-                for pod in await self._pods(inference)
-                if role in {"", _label(pod, names.LABEL_ROLE)} and replica in {"", replica_of(pod)}
-            ]
-            found = await logs.read(self._server, pods, query(container, tail, since))
-            for line in merged(some(found)):
+            if follow:
+                streams = Streams(self._server, follow_inference(self._server, name), wanted, asked)
+                async with aclosing(streams.lines()) as lines:
+                    async for line in lines:
+                        yield line
+                return
+            pods = [pod.name for pod in await self._pods(inference) if wanted(pod)]
+            for line in merged(some(await logs.read(self._server, pods, asked))):
                 yield line
 
     async def suspend(self, name: str) -> TPUInference:

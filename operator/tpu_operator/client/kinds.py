@@ -9,13 +9,10 @@ import msgspec
 
 from tpu_operator.api import API_VERSION, TPUInference, TPUJob
 from tpu_operator.cli.server import Kind, read_as
-from tpu_operator.client import goals
 from tpu_operator.engine.resources import INFERENCES, TPUJOBS, Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tpu_operator.cli.wait import Verdict
+    from collections.abc import Mapping
 
 Object = dict[str, Any]
 
@@ -49,14 +46,10 @@ class Family(Generic[Kind]):
     Attributes:
         model: its model.
         resource: where it is in the API.
-        check: raises a ValueError for what cannot be waited for.
-        judge: where an object is on its way to a goal.
     """
 
     model: type[Kind]
     resource: Resource
-    check: Callable[[str], None]
-    judge: Callable[[Kind | None, str], Verdict]
 
     def read(self, wire: Object) -> Kind:
         """An object from the wire.
@@ -91,5 +84,5 @@ class Family(Generic[Kind]):
         return whole
 
 
-JOBS = Family(TPUJob, TPUJOBS, goals.check_job, goals.judge_job)
-INFERENCE = Family(TPUInference, INFERENCES, goals.check_inference, goals.judge_inference)
+JOBS = Family(TPUJob, TPUJOBS)
+INFERENCE = Family(TPUInference, INFERENCES)

@@ -7,8 +7,10 @@ import re
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic
 
+from tpu_operator.cli import wait
 from tpu_operator.cli.command import Exit
 from tpu_operator.cli.server import Kind
+from tpu_operator.client import goals
 from tpu_operator.client.errors import (
     ClientError,
     OutOfReachError,
@@ -113,19 +115,19 @@ class AsyncObjects(Generic[Kind]):
             WaitTimeoutError: time is up; says what it waits for.
             OutOfReachError: it can never be there.
         """
-        self._family.check(goal)
+        goals.check(self._family.resource.kind, goal)
         said = "has not been seen yet"
         try:
             async with asyncio.timeout(timeout), aclosing(self.watch(name)) as states:
                 async for state in states:
-                    verdict = self._family.judge(state, goal)
+                    verdict = wait.verdict(state, goal)
                     said = verdict.message
                     if verdict.code is Exit.DONE:
                         return state
                     if verdict.code is not None:
                         break
                 else:
-                    said = self._family.judge(None, goal).message
+                    said = wait.verdict(None, goal).message
         except TimeoutError:
             raise WaitTimeoutError(
                 self._about(name), f"time is up: it {said}", "wait longer; its status says what it waits for"

@@ -104,26 +104,27 @@ class Jobs(Objects[TPUJob]):
 class Inferences(Objects[TPUInference]):
     """The TPUInferences of one namespace.
 
-    Goals of `wait`: serving, available, stopped.
+    Goals of `wait`: serving, complete, stopped.
     """
 
     def __init__(self, loop: Loop, inferences: AsyncInferences) -> None:
         super().__init__(loop, inferences)
         self._inferences = inferences
 
-    def logs(
+    def logs(  # noqa: PLR0913 - each narrows what is read
         self,
         name: str,
         *,
         role: str = "",
         replica: str = "",
+        follow: bool = False,
         tail: int | None = None,
         since: int | None = None,
         container: str = names.MAIN_CONTAINER,
     ) -> Iterator[Line]:
         """What the hosts have written, in the order of time."""
         lines = self._inferences.logs(
-            name, role=role, replica=replica, tail=tail, since=since, container=container
+            name, role=role, replica=replica, follow=follow, tail=tail, since=since, container=container
         )
         return self._loop.iterate(lines)
 

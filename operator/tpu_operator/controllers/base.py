@@ -142,7 +142,7 @@ class Controller(ABC, Generic[M]):
             return None
         meta = custom.metadata
         regarding = Regarding(API_VERSION, self.kind, meta.namespace, meta.name, meta.uid)
-        return Target(self._of_kind.resource, regarding, meta.resource_version)
+        return Target(self._of_kind.resource, regarding, meta.resource_version, meta.generation)
 
     def forget(self, key: Key) -> None:
         """An object is gone."""

@@ -51,11 +51,13 @@ class Target:
         resource: its resource.
         regarding: its identity.
         version: the resource version that the plan was made from; the status is only written on top of it.
+        generation: of its spec.
     """
 
     resource: Resource
     regarding: Regarding
     version: str
+    generation: int = 0
 
 
 class _Meta(msgspec.Struct, rename="camel"):

@@ -39,7 +39,9 @@ SHARE: Final = 10.0
 one by one, and other objects want their turn."""
 LONGEST_REST: Final = 1.0
 REFUSED_RETRY: Final = 10.0
-"""Seconds after which a refused create is tried again."""
+"""Seconds after which a refused create is tried again, the first time and after each change of the spec; each
+refusal that follows doubles them."""
+LONGEST_REFUSED_RETRY: Final = 60.0
 TELL_AFTER: Final = 5.0
 """Seconds after which the object itself says that the server does not do what it is asked for."""
 TELL_LATE: Final = 30.0
@@ -95,7 +97,9 @@ class _Memory:
     held_since: float = 0.0
     rest_until: float = float("-inf")
     refusal: str = ""
+    refusals: int = 0
     refused_until: float = float("-inf")
+    generation: int = 0
     failing_since: float = float("inf")
     not_before: float = float("-inf")
 
@@ -171,7 +175,7 @@ class Reconciler:
             self._memory.pop(key, None)
             self._controller.forget(key)
             return True
-        memory = self._recall(key, target.regarding.uid)
+        memory = self._recall(key, target)
         if self._wait_until(key, max(memory.not_before, memory.rest_until)):
             return False
         if self._wait_for_own_writes(key, memory) or await self._wait_for_status(key, target, memory):
@@ -196,11 +200,14 @@ class Reconciler:
             self._queue.add_after(key, plan.requeue_after)
         return True
 
-    def _recall(self, key: Key, uid: str) -> _Memory:
-        """What is remembered of this incarnation of an object."""
+    def _recall(self, key: Key, target: Target) -> _Memory:
+        """What is remembered of this incarnation of an object; refusals are those of its spec."""
         memory = self._memory.get(key)
-        if memory is None or memory.uid != uid:
-            memory = self._memory[key] = _Memory(uid)
+        if memory is None or memory.uid != target.regarding.uid:
+            memory = self._memory[key] = _Memory(target.regarding.uid)
+        if memory.generation != target.generation:
+            memory.generation, memory.refusals = target.generation, 0
+            memory.refused_until = min(memory.refused_until, self._now() + REFUSED_RETRY)
         return memory
 
     async def _decide(self, key: Key, target: Target, memory: _Memory) -> Plan:
@@ -285,8 +292,10 @@ class Reconciler:
         """Have a refusal shown, or not shown any more, by the next decision."""
         memory.refused_until = float("-inf")
         if refusal:
-            memory.refused_until = self._now() + REFUSED_RETRY
-            self._queue.add_after(key, REFUSED_RETRY)
+            pause = min(LONGEST_REFUSED_RETRY, REFUSED_RETRY * 2**memory.refusals)
+            memory.refused_until = self._now() + pause
+            self._queue.add_after(key, pause)
+        memory.refusals = min(memory.refusals + 1, 16) if refusal else 0
         if bool(refusal) != bool(memory.refusal):
             self._queue.add(key)
         memory.refusal = refusal

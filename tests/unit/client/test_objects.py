@@ -53,9 +53,12 @@ class Cluster(Watched):
             return json.dumps(JOB if path.endswith("train") else MODEL).encode()
         if "/tpujobs/" in path or "/tpuinferences/" in path:
             raise ApiError(404, "NotFound", "not found")
+        if path.endswith("/tpuinferences"):
+            return json.dumps({"metadata": {"resourceVersion": "1"}, "items": [MODEL]}).encode()
         found = json.loads(await super().get(path, **query))
         for item in found["items"] if path.endswith("/pods") else ():
             item["metadata"]["labels"] = {f"tpu-operator.dev/{key}": value for key, value in LABELS.items()}
+            item["status"] = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
         return json.dumps(found).encode()
 
     async def delete(
@@ -148,6 +151,9 @@ async def test_replicas_of_a_model() -> None:
     assert [line.text async for line in there.logs("qwen", replica="decode-abc-0")] == ["hi"]
     with pytest.raises(NotFoundError):
         _ = [line async for line in there.logs("qwen", role="prefill")]
+    following = there.logs("qwen", role="decode", follow=True)
+    assert (await anext(following)).text == "hi"
+    await following.aclose()
     assert await there.restart("qwen", "decode-abc-0") == "train-0-0"
     assert cluster.deleted == ["train-0-0"]
     with pytest.raises(NotFoundError, match="those that have: decode-abc-0"):

@@ -82,6 +82,8 @@ class Kind:
     gone: list[Key] = field(default_factory=list)
     version: str = "1"
     """Resource version that the copy of all objects shows."""
+    generation: int = 1
+    """Generation of all specs."""
     kind = "TPUJob"
     informers: Mapping[str, Any] = field(default_factory=dict)
 
@@ -91,9 +93,8 @@ class Kind:
     def target(self, key: Key) -> Target | None:
         if key not in self.uids:
             return None
-        return Target(
-            TPUJOBS, Regarding("tpu-operator.dev/v1alpha1", self.kind, *key, self.uids[key]), self.version
-        )
+        regarding = Regarding("tpu-operator.dev/v1alpha1", self.kind, *key, self.uids[key])
+        return Target(TPUJOBS, regarding, self.version, self.generation)
 
     def forget(self, key: Key) -> None:
         self.gone.append(key)

@@ -195,11 +195,27 @@ class TestTrouble:
         await reconcile(Kind(one_pod), server, seconds=1)
         assert server.statuses() == []
 
-    async def test_a_refused_pod_is_tried_again_after_ten_seconds(self) -> None:
+    async def test_a_refused_pod_is_tried_again_with_growing_pauses(self) -> None:
         server = fails_with(403)
-        await reconcile(Kind(one_pod), server, seconds=35)
-        assert [round(call.at) for call in server.made("pods")] == [0, 10, 20, 30]
+        await reconcile(Kind(one_pod), server, seconds=195)
+        assert [round(call.at) for call in server.made("pods")] == [0, 10, 30, 70, 130, 190]
         assert server.statuses()[1] == {"message": WEBHOOK}
+
+    async def test_another_spec_is_tried_soon(self) -> None:
+        server, kind = fails_with(403), Kind(one_pod)
+
+        async def change_it(queue: WorkQueue) -> None:
+            await asyncio.sleep(75)
+            kind.generation = 2
+            queue.add(KEY)
+
+        await reconcile(kind, server, seconds=100, script=change_it)
+        assert [round(call.at) for call in server.made("pods")] == [0, 10, 30, 70, 85, 95]
+
+    async def test_after_a_pod_that_is_taken_pauses_are_short_again(self) -> None:
+        server = fails_with(403, until=35)
+        await reconcile(Kind(one_pod), server, seconds=75)
+        assert [round(call.at) for call in server.made("pods")][:4] == [0, 10, 30, 70]
 
     async def test_a_job_that_cannot_be_decided_about_says_so(self) -> None:
         def decide(*_: object) -> Plan:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpu_operator.cli.advice import BLOCKED
 from tpu_operator.cli.dashboard import charts
 from tpu_operator.cli.dashboard.history import revisions
-from tpu_operator.cli.dashboard.jobpage import conditions, facts, happened, listed
+from tpu_operator.cli.dashboard.jobpage import conditions, facts, happened, verdict
 from tpu_operator.cli.dashboard.markup import Child, Markup, badge, colour, join, section, table, tag, when
-from tpu_operator.cli.hosts import brief, place
+from tpu_operator.cli.hosts import brief
+from tpu_operator.cli.rolediagnosis import diagnose_inference
 from tpu_operator.cli.text import flat
 
 if TYPE_CHECKING:
@@ -18,19 +18,21 @@ if TYPE_CHECKING:
 
     from tpu_operator.api import GroupStatus, RevisionStatus, TPUInference
     from tpu_operator.cli.dashboard.history import Sample
+    from tpu_operator.cli.follow import Served
     from tpu_operator.cli.happenings import Happening
 
 
 def inference_page(
-    model: TPUInference, events: Sequence[Happening], samples: Sequence[Sample], now: datetime
+    seen: Served, events: Sequence[Happening], samples: Sequence[Sample], now: datetime
 ) -> Markup:
     """The page."""
+    model = seen.inference
     meta, status = model.metadata, model.status
     return join(
         [
             tag("h1", f"{meta.namespace}/{meta.name}", " ", badge(str(status.phase))),
             facts(_facts(model)),
-            _matter(model),
+            verdict(diagnose_inference(seen, events, now), str(status.phase)),
             section("Revisions and roles", _matrix(model, revisions(samples))),
             section("Over time", _over_time(model, samples, now)),
             section("Replicas", _noteworthy(status.groups)),
@@ -53,36 +55,6 @@ def _facts(model: TPUInference) -> Iterable[tuple[str, Child]]:
     yield "Canary", f"{status.rollout.canary_step} of {len(steps)} steps done" if steps else None
     yield "Created", when(model.metadata.creation_timestamp)
     yield "Restarts", str(status.restarts)
-
-
-def _matter(model: TPUInference) -> Markup:
-    """What holds the rollout, what a replica waits for, and what has failed last."""
-    status = model.status
-    hold, waits, failure = status.rollout.hold, status.pending, status.last_failure
-    name = model.metadata.name
-    parts: list[Child] = []
-    if hold is not None:
-        parts += [
-            tag("h2", f"The rollout is held: {hold.gate}", " since " if hold.since else "", when(hold.since)),
-            tag("p", hold.reason, class_="cause"),
-        ]
-    if waits is not None:
-        advice = BLOCKED.get(waits.reason)
-        parts += [
-            tag(
-                "h2", f"A replica waits: {waits.reason}", " since " if waits.since else "", when(waits.since)
-            ),
-            tag("p", waits.message, class_="cause"),
-            tag("p", advice.meaning) if advice else None,
-            listed("What to do", [each.replace("{job}", name) for each in advice.remedies] if advice else ()),
-        ]
-    if not parts and status.reason:
-        parts += [tag("h2", status.reason), tag("p", status.message or "", class_="cause")]
-    if failure is not None:
-        parts.append(
-            tag("p", "The last failure: ", brief(failure), " - ", place(failure), ", ", when(failure.time))
-        )
-    return tag("section", parts, class_=f"verdict {colour(str(status.phase))}") if parts else Markup("")
 
 
 def _matrix(model: TPUInference, order: Sequence[str]) -> Markup:

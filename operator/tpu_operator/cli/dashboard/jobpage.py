@@ -68,7 +68,7 @@ def _facts(model: Tree) -> Iterable[tuple[str, Child]]:
 
 
 def verdict(answer: Answer, phase: str) -> Markup:
-    """What is the matter with a job of a phase, and what to do."""
+    """What is the matter with something of a phase, and what to do."""
     since = [" since ", when(answer.since)] if answer.since else None
     return tag(
         "section",

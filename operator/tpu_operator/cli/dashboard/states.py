@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tpu_operator.cli.dashboard.inferencepage import inference_page
 from tpu_operator.cli.dashboard.jobpage import job_page
 from tpu_operator.cli.dashboard.overview import overview
-from tpu_operator.cli.follow import follow
+from tpu_operator.cli.follow import follow, follow_inference
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from tpu_operator.api import TPUInference, TPUJob
     from tpu_operator.cli.dashboard.board import Board
     from tpu_operator.cli.dashboard.markup import Markup
+    from tpu_operator.cli.follow import Follower
     from tpu_operator.cli.happenings import Happening
     from tpu_operator.engine.informer import Key
+
+S = TypeVar("S")
 
 TICK: Final = 5.0
 """Seconds after which a page is drawn anew though nothing has changed: its pictures have an axis of time."""
@@ -68,13 +71,8 @@ async def job_pages(board: Board, key: Key) -> AsyncGenerator[Markup, None]:
     # A watch goes on whatever it is told; that the pods may not be looked at is said here.
     await server.pods(board.jobs.find(key))
     async with follow(server, name) as follower:
-        seen = await follower.next()
-        while seen is not None:
+        async for seen in _states(follower):
             yield job_page(seen, await events.of(seen.job), board.clock())
-            try:
-                seen = await follower.next(TICK)
-            except TimeoutError:
-                seen = follower.now()
 
 
 async def inference_pages(board: Board, key: Key) -> AsyncGenerator[Markup, None]:
@@ -82,17 +80,26 @@ async def inference_pages(board: Board, key: Key) -> AsyncGenerator[Markup, None
 
     Raises:
         CommandError: there is none of that name, or its namespace is not shown.
+        ApiError: it may not be looked at.
     """
-    board.at(key[0])
-    events = Events(board)
-    board.inferences.find(key)
-    async with aclosing(_changes(board)) as changes:
-        async for _ in changes:
-            model = board.inferences.items.get(key)
-            if model is None:
-                return
-            told = await events.of(model)
-            yield inference_page(model, told, list(board.history(key).samples), board.clock())
+    namespace, name = key
+    server, events = board.at(namespace), Events(board)
+    await server.pods(board.inferences.find(key))
+    async with follow_inference(server, name) as follower:
+        async for seen in _states(follower):
+            told = await events.of(seen.inference)
+            yield inference_page(seen, told, list(board.history(key).samples), board.clock())
+
+
+async def _states(follower: Follower[S]) -> AsyncGenerator[S, None]:
+    """An object at first, after each change, and after some time without one; until it is deleted."""
+    seen = await follower.next()
+    while seen is not None:
+        yield seen
+        try:
+            seen = await follower.next(TICK)
+        except TimeoutError:
+            seen = follower.now()
 
 
 async def _changes(board: Board) -> AsyncGenerator[None, None]:

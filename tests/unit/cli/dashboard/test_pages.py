@@ -10,6 +10,7 @@ import pytest
 
 from tests.builders import NOW
 from tests.inference import InferenceWorld, image
+from tests.unit.cli import rolescenes
 from tests.unit.cli.scenes import LATER, event, failed, in_use, restarted, running, seen, starting
 from tpu_operator.api import TPUInference, TPUJob
 from tpu_operator.cli.dashboard.history import MOST, History, revisions
@@ -17,7 +18,7 @@ from tpu_operator.cli.dashboard.inferencepage import inference_page
 from tpu_operator.cli.dashboard.jobpage import job_page
 from tpu_operator.cli.dashboard.overview import overview
 from tpu_operator.cli.dashboard.web import document
-from tpu_operator.cli.follow import Seen
+from tpu_operator.cli.follow import Seen, Served
 from tpu_operator.cli.happenings import happening
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def test_nothing_that_others_write_is_anything_but_text() -> None:
     events = [happening(event(EVIL, f"Ready: {EVIL}", about=f"TPUJob/{EVIL}"))]
     for state in (
         job_page(job, events, LATER),
-        inference_page(model, events, list(history.samples), LATER),
+        inference_page(Served(model), events, list(history.samples), LATER),
         overview([job.job], [model], EVIL),
     ):
         assert EVIL in shown(state).text
@@ -165,8 +166,9 @@ def rolling() -> tuple[InferenceWorld, History]:
 
 def test_a_rollout() -> None:
     world, history = rolling()
-    page = shown(inference_page(world.inference, [], list(history.samples), LATER))
-    assert "The rollout is held: Readiness" in page.text
+    page = shown(inference_page(rolescenes.seen(world), [], list(history.samples), LATER))
+    assert "the rollout waits: Readiness" in page.text
+    assert "`kubectl tpu rollout rollback tpui/qwen` goes back, if the new revision is wrong" in page.text
     new, old = (revision.name for revision in world.status.revisions)
     assert f"{new} newest" in page.text
     assert f"{old} serves" in page.text

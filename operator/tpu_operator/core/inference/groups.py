@@ -102,6 +102,14 @@ class Group:
         """The pod of host 0, of whatever attempt."""
         return self.gang.pods.get(self.gang.members[0].name)
 
+    @property
+    def routed(self) -> bool:
+        """Whether routers may send requests to it, once it is ready."""
+        leader = self.leader
+        if leader is None or leader.deleting:
+            return False
+        return leader.metadata.labels.get(names.LABEL_LLMD_SERVING) == names.SERVING
+
     def failures(self, now: datetime) -> list[Failure]:
         """What has gone wrong in its present attempt; a server that ends is as bad as one that fails."""
         ended = [

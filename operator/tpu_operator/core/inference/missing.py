@@ -6,14 +6,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tpu_operator.core.inference import grouping, placing, repair
+from tpu_operator.core.inference import goals, grouping, placing, repair
 from tpu_operator.core.inference.groups import Group
+from tpu_operator.core.inference.ratio import one_by_one
 from tpu_operator.core.missing import AT_ONCE
 from tpu_operator.core.quota import demand
 from tpu_operator.core.slicegroup import Gang, workers
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container
 
     from tpu_operator.core.inference.draft import Draft
     from tpu_operator.core.inference.factory import RoleFactory
@@ -67,14 +68,19 @@ def missing_pods(draft: Draft, taken: Container[str] = ()) -> Missing:
     return found
 
 
-def _candidates(draft: Draft) -> Iterable[Group]:
-    """Replicas to stay, and those to come."""
+def _candidates(draft: Draft) -> list[Group]:
+    """Replicas to stay, and those to come: first what was there before, then the others in ratio."""
     view = draft.view
-    yield from (group for group in view.kept if not draft.decided(group.key))
+    begun: list[Group] = []
+    new: list[Group] = []
+    for group in view.kept:
+        if not draft.decided(group.key):
+            (begun if group.gang.pods or group.gang.attempt else new).append(group)
     for key, group, record in draft.records:
         if group is None:
             gang = Gang(_members(view, key), attempt=record.attempt, pods={}, started=False)
-            yield Group(key, gang, record)
+            new.append(Group(key, gang, record))
+    return [*begun, *one_by_one(new, begun, goals.targets(view))]
 
 
 def _members(view: InferenceView, key: GroupKey) -> tuple[Member, ...]:

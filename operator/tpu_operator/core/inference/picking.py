@@ -8,12 +8,14 @@ and one that lacks a role gets none.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tpu_operator.api import RoleType
 from tpu_operator.core import names
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpu_operator.api import TPUInference
 
 API_VERSION: Final = "llm-d.ai/v1alpha1"
@@ -23,6 +25,18 @@ NOT_CACHED_TOKENS: Final = 16
 SCORERS: Final = (("prefix-cache-scorer", 2), ("queue-scorer", 1))
 
 Plugin = dict[str, Any]
+
+
+class Serving(NamedTuple):
+    """A revision that has replicas, as far as it matters to who picks them.
+
+    Attributes:
+        types: of its roles.
+        servable: whether there is a ready replica of every role.
+    """
+
+    types: frozenset[RoleType]
+    servable: bool
 
 
 def serving(inference: str) -> dict[str, str]:
@@ -35,17 +49,38 @@ def selector(inference: str) -> str:
     return ",".join(f"{key}={value}" for key, value in serving(inference).items())
 
 
-def default_config(inference: TPUInference) -> str:
-    """The EndpointPickerConfig where the spec has none, as YAML."""
-    types = {role.type for role in inference.spec.roles}
-    apart = {RoleType.PREFILL, RoleType.DECODE} <= types
+def default_config(inference: TPUInference, revisions: Sequence[Serving] = ()) -> str:
+    """The EndpointPickerConfig where the spec has none, as YAML.
+
+    Args:
+        inference: the object.
+        revisions: those that have replicas, the newest first; the spec's alone where there is none.
+    """
+    given = revisions or [Serving(frozenset(role.type for role in inference.spec.roles), servable=False)]
+    apart = {RoleType.PREFILL, RoleType.DECODE} <= frozenset.union(*(each.types for each in given))
+    gate = _gate(inference, required(given))
     config = {
         "apiVersion": API_VERSION,
         "kind": "EndpointPickerConfig",
-        "plugins": [*_common(), *(_disaggregation() if apart else _single()), _gate(inference)],
+        "plugins": [*_common(), *(_disaggregation() if apart else _single()), gate],
         "schedulingProfiles": [_profile("prefill"), _profile("decode")] if apart else [_profile("default")],
     }
     return json.dumps(config, indent=2) + "\n"
+
+
+def required(revisions: Sequence[Serving]) -> list[RoleType]:
+    """Types of roles without which a revision gets no request.
+
+    The picker knows one list for all revisions: with a type that only the newest has, those before it would
+    get nothing as soon as it is asked for, long before it serves. So these are the types that all have. Where
+    there is none, as when prefill and decode become one, it is the newest that counts once it serves.
+
+    Args:
+        revisions: those that have replicas, the newest first.
+    """
+    common = frozenset.intersection(*(each.types for each in revisions))
+    serving = (each.types for each in revisions if each.servable)
+    return sorted(common or next(serving, revisions[0].types))
 
 
 def _common() -> list[Plugin]:
@@ -71,9 +106,8 @@ def _disaggregation() -> list[Plugin]:
     ]
 
 
-def _gate(inference: TPUInference) -> Plugin:
+def _gate(inference: TPUInference, roles: Sequence[RoleType]) -> Plugin:
     """What keeps a request within one revision, and traffic off revisions that lack a role."""
-    roles = sorted({role.type for role in inference.spec.roles})
     return {
         "type": "disaggregatedset-rollout-screener",
         "parameters": {
@@ -90,7 +124,7 @@ def _gate(inference: TPUInference) -> Plugin:
                 "mode": "max-role",
                 "revisionLabelKey": names.LABEL_REVISION,
                 "roleLabelKey": names.LABEL_LLMD_ROLE,
-                "requireRoles": {"values": roles},
+                "requireRoles": {"values": [*roles]},
             },
         },
     }

@@ -30,6 +30,7 @@ from tpu_operator.core.inference.draft import Draft
 from tpu_operator.core.inference.factory import owner_reference
 from tpu_operator.core.inference.groups import GroupKey, free_indexes, victims
 from tpu_operator.core.inference.missing import missing_pods
+from tpu_operator.core.inference.ratio import one_by_one
 from tpu_operator.core.inference.status import status_of
 from tpu_operator.core.inference.view import observe
 from tpu_operator.core.objects import services
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from tpu_operator.core.inference.view import InferenceView, Installation
     from tpu_operator.core.pending import Hold
     from tpu_operator.core.plan import Manifest
+    from tpu_operator.core.snapshot import Pod
 
 REQUESTS: Final = "http"
 """Name of the Service's port."""
@@ -156,18 +158,18 @@ def _carry_out(draft: Draft, wanted: Mapping[tuple[str, str], int]) -> None:
 
 def _unrouted(view: InferenceView) -> list[Manifest]:
     """Labels by which routers leave the host 0 of a replica alone that is on its way out."""
-    found = []
-    for group in view.groups:
-        leader = group.leader
-        on_its_way = leader is not None and (group.leaving or leader.attempt != group.gang.attempt)
-        if leader is None or leader.deleting or not on_its_way:
-            continue
-        if leader.metadata.labels.get(names.LABEL_LLMD_SERVING) == names.SERVING:
-            meta = leader.metadata
-            labels = {names.LABEL_LLMD_SERVING: names.NOT_SERVING}
-            metadata = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "labels": labels}
-            found.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
-    return found
+    again = [group.leader for group in view.kept if group.routed and group.leader in group.gang.stale]
+    leaving = (group for group in view.groups if group.leaving and group.routed)
+    staying = [group for group in view.kept if group.gang.pods]
+    going = (group.leader for group in one_by_one(leaving, staying, goals.targets(view), down=True))
+    return [_unrouting(leader) for leader in (*again, *going) if leader]
+
+
+def _unrouting(leader: Pod) -> Manifest:
+    meta = leader.metadata
+    labels = {names.LABEL_LLMD_SERVING: names.NOT_SERVING}
+    metadata = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
 
 def _service(view: InferenceView) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:

@@ -22,6 +22,7 @@ from tpu_operator.core.inference.goal import (
     Share,
     Step,
 )
+from tpu_operator.core.inference.ratio import in_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -83,18 +84,9 @@ def _state(laid: Board, hold: Hold | None, *, waits: bool) -> RolloutState:
 def _moves(laid: Board, rows: tuple[Row, ...]) -> Iterator[Move]:
     """Single moves: first what goes, each time of the role that is furthest from its end."""
     for index in (*range(1, len(rows)), 0):
-        for role in _one_by_one(laid, laid.rows[index].kept, rows[index], down=True):
+        kept = laid.rows[index].kept
+        for role in in_ratio(kept, tuple(map(min, kept, rows[index])), laid.limits.target):
             yield Move(laid.names[index], laid.roles[role], create=False)
-    for role in _one_by_one(laid, laid.newest.kept, rows[0], down=False):
+    kept = laid.newest.kept
+    for role in in_ratio(kept, tuple(map(max, kept, rows[0])), laid.limits.target):
         yield Move(laid.names[0], laid.roles[role], create=True)
-
-
-def _one_by_one(laid: Board, kept: Row, wanted: Row, *, down: bool) -> Iterator[int]:
-    """Roles in an order that keeps their ratio: down from the fullest, up from the emptiest."""
-    targets = [max(1, target) for target in laid.limits.target]
-    now = list(kept)
-    sign = -1 if down else 1
-    while ahead := [role for role, n in enumerate(now) if (wanted[role] - n) * sign > 0]:
-        role = min(ahead, key=lambda role: sign * now[role] / targets[role])
-        now[role] += sign
-        yield role

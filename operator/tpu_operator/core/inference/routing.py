@@ -25,10 +25,11 @@ from tpu_operator.core.plan import Delete
 from tpu_operator.core.snapshot import Metadata, View
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from tpu_operator.api import TPUInference
     from tpu_operator.core.inference.images import Images
+    from tpu_operator.core.inference.picking import Serving
     from tpu_operator.core.plan import Manifest
 
 PICKER_KINDS: Final = ("ServiceAccount", "RoleBinding", "Service", "Deployment")
@@ -73,7 +74,13 @@ class RoutingPlan:
     clashes: tuple[str, ...] = ()
 
 
-def plan_routing(inference: TPUInference, owner: Manifest, images: Images, found: Objects) -> RoutingPlan:
+def plan_routing(
+    inference: TPUInference,
+    owner: Manifest,
+    images: Images,
+    found: Objects,
+    revisions: Sequence[Serving] = (),
+) -> RoutingPlan:
     """Compare what the spec asks for with what there is.
 
     Args:
@@ -82,8 +89,9 @@ def plan_routing(inference: TPUInference, owner: Manifest, images: Images, found
         images: those of the installation.
         found: by kind and name, objects of these kinds in its namespace, whoever owns them; a kind that the
             cluster does not serve is absent.
+        revisions: those that have replicas, the newest first; the spec's alone where there is none.
     """
-    wanted = [_stamped(manifest) for manifest in desired(inference, owner, images)]
+    wanted = [_stamped(manifest) for manifest in desired(inference, owner, images, revisions)]
     absent = {manifest["kind"]: manifest for manifest in wanted if manifest["kind"] not in found}
     possible = [manifest for manifest in wanted if _possible(manifest, absent)]
     foreign = [manifest for manifest in possible if _is_foreign(manifest, found, owner["uid"])]
@@ -96,11 +104,13 @@ def plan_routing(inference: TPUInference, owner: Manifest, images: Images, found
     )
 
 
-def desired(inference: TPUInference, owner: Manifest, images: Images) -> list[Manifest]:
+def desired(
+    inference: TPUInference, owner: Manifest, images: Images, revisions: Sequence[Serving] = ()
+) -> list[Manifest]:
     """All objects that the spec asks for, in the order in which they are made."""
     routing, name = inference.spec.routing, inference.metadata.name
     wanted: list[Manifest] = []
-    picker = _picker(inference, owner, images)
+    picker = _picker(inference, owner, images, revisions)
     if picker:
         wanted += [
             picking.service_account(picker),
@@ -129,7 +139,9 @@ def picker_name(inference: str) -> str:
     return f"{inference}-epp"
 
 
-def _picker(inference: TPUInference, owner: Manifest, images: Images) -> Picker | None:
+def _picker(
+    inference: TPUInference, owner: Manifest, images: Images, revisions: Sequence[Serving]
+) -> Picker | None:
     spec = inference.spec.routing.endpoint_picker
     if spec is None:
         return None
@@ -139,7 +151,7 @@ def _picker(inference: TPUInference, owner: Manifest, images: Images) -> Picker 
         inference=name,
         image=spec.image or images.endpoint_picker,
         role=images.picker_role,
-        config=spec.config or default_config(inference),
+        config=spec.config or default_config(inference, revisions),
         arguments=[*_own_pods(inference), *spec.args],
         replicas=spec.replicas,
         resources={key: value for key, value in spec.resources.wire().items() if value},

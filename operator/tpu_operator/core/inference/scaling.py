@@ -40,11 +40,17 @@ def _target(inference: TPUInference, role: RoleSpec, scalers: Mapping[str, Scale
         return min(copies * role.replicas, MAX_GROUPS)
     scaler = _mine(inference, scalers).get(names.scaler_name(inference.metadata.name, role.name))
     asked = scaler.spec.get("replicas") if scaler else None
-    return min(max(asked, 0), MAX_GROUPS) if isinstance(asked, int) else role.replicas
+    return min(max(asked, 0), MAX_GROUPS) if isinstance(asked, int) else _first(inference, role)
+
+
+def _first(inference: TPUInference, role: RoleSpec) -> int:
+    """What a new scaler begins with: what its role was to have until now, which may not be so many yet."""
+    before = {known.name: known.desired for known in inference.status.roles}
+    return before.get(role.name) or role.replicas
 
 
 def creates(view: InferenceView) -> list[Manifest]:
-    """Scalers that External roles lack. Each begins with what its role has, if it has replicas already."""
+    """Scalers that External roles lack. Each begins with what its role was to have before."""
     there = _mine(view.inference, view.snapshot.scalers)
     return [_manifest(view, role) for role in _external(view) if _name(view, role) not in there]
 
@@ -88,7 +94,6 @@ def _mine(inference: TPUInference, scalers: Mapping[str, Scaler]) -> Mapping[str
 
 
 def _manifest(view: InferenceView, role: RoleSpec) -> Manifest:
-    there = len([group for group in view.kept if group.key.role == role.name])
     meta = view.inference.metadata
     return {
         "apiVersion": API_VERSION,
@@ -99,7 +104,7 @@ def _manifest(view: InferenceView, role: RoleSpec) -> Manifest:
             "labels": {**view.selector, names.LABEL_ROLE: role.name},
             "ownerReferences": [owner_reference(view.inference)],
         },
-        "spec": {"replicas": there or role.replicas},
+        "spec": {"replicas": _first(view.inference, role)},
     }
 
 

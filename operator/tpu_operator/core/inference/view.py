@@ -12,6 +12,7 @@ from tpu_operator.core import failures, names, notices
 from tpu_operator.core.inference.analysis import rejection
 from tpu_operator.core.inference.factory import RoleFactory, owner_reference
 from tpu_operator.core.inference.groups import Group, GroupKey, key_of
+from tpu_operator.core.inference.picking import Serving
 from tpu_operator.core.inference.revision import Revision, asked_for, remembered, shape_of
 from tpu_operator.core.inference.routing import RoutingPlan, plan_routing
 from tpu_operator.core.numbers import whole
@@ -133,7 +134,22 @@ class InferenceView:
     def routing(self) -> RoutingPlan:
         """What to do about the objects that bring requests to it."""
         owner, images = owner_reference(self.inference), self.installation.images
-        return plan_routing(self.inference, owner, images, self.snapshot.routing)
+        return plan_routing(self.inference, owner, images, self.snapshot.routing, self._serving())
+
+    def _serving(self) -> list[Serving]:
+        """Revisions that have replicas to stay, and the newest, which is the first."""
+        others = {group.key.revision for group in self.kept} & self.revisions.keys() - {self.newest.name}
+        older = sorted((self.revisions[name] for name in others), key=lambda found: -found.number)
+        return [
+            Serving(
+                types=frozenset(role.type for role in revision.spec.roles),
+                servable=all(self._has_ready(revision.name, role.name) for role in revision.spec.roles),
+            )
+            for revision in (self.newest, *older)
+        ]
+
+    def _has_ready(self, revision: str, role: str) -> bool:
+        return any(map(self.available, self.by_role.get((revision, role), ())))
 
     def factory(self, key: GroupKey) -> RoleFactory | None:
         """What makes the pods of a replica; None if its revision is not remembered any more."""

@@ -158,7 +158,8 @@ class TestWhy:
         assert "kubectl scale tpui qwen" in found.remedies[0]
 
     def test_what_the_server_refuses(self) -> None:
-        world = InferenceWorld(inference(), refusal="pods is forbidden: exceeded quota: none").settle()
+        world = InferenceWorld(inference(), refusal="pods is forbidden: exceeded quota: none")
+        world.step()
         found = answer(world)
         assert found.verdict == "it does not serve: QuotaExceeded"
         assert "exceeded quota" in found.cause

@@ -76,8 +76,8 @@ def _candidates(draft: Draft) -> list[Group]:
     for group in view.kept:
         if not draft.decided(group.key):
             (begun if group.gang.pods or group.gang.attempt else new).append(group)
-    for key, group, record in draft.records:
-        if group is None:
+    for key, known, record in draft.records:
+        if known is None:
             gang = Gang(_members(view, key), attempt=record.attempt, pods={}, started=False)
             new.append(Group(key, gang, record))
     return [*begun, *one_by_one(new, begun, goals.targets(view))]

@@ -37,16 +37,17 @@ from tpu_operator.core.objects import services
 from tpu_operator.core.plan import Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from tpu_operator.api import TPUInferenceStatus
     from tpu_operator.core.inference.groups import Group
+    from tpu_operator.core.inference.missing import Missing
     from tpu_operator.core.inference.snapshot import InferenceSnapshot
     from tpu_operator.core.inference.view import InferenceView, Installation
     from tpu_operator.core.pending import Hold
     from tpu_operator.core.plan import Manifest
-    from tpu_operator.core.snapshot import Pod
+    from tpu_operator.core.snapshot import Pod, PodGroup
 
 REQUESTS: Final = "http"
 """Name of the Service's port."""
@@ -82,12 +83,19 @@ def _converge(draft: Draft) -> Plan:
     analysis.decide(draft)
     unused = grouping.leftovers(view)
     missing = missing_pods(draft, {group.metadata.name for group in unused})
+    children = _children(draft, missing, unused)
     problems = list(dict.fromkeys([*problems, *missing.conflicts]))
-    draft.hold = pending.conflicting(problems) if problems else missing.shortage or _hold(view)
+    told = pending.conflicting(problems) if problems else missing.shortage
+    draft.hold = told or _hold(view, _refusal(view, children))
     _look_again(draft)
+    return _written(draft, replace(children, inquiry=draft.inquiry))
+
+
+def _children(draft: Draft, missing: Missing, unused: Iterable[PodGroup]) -> Plan:
+    """What is to be done about objects other than itself."""
+    view = draft.view
     applies, creates = _service(view)
-    return replace(
-        _written(draft),
+    return Plan(
         applies=(*applies, *history.applies(view), *_unrouted(view), *view.routing.applies),
         deletes=(
             *repair.leftovers(view),
@@ -108,15 +116,21 @@ def _converge(draft: Draft) -> Plan:
         patches=tuple(scaling.reports(view)),
         reserved=placing.reserved(view),
         claimed=missing.demand,
-        inquiry=draft.inquiry,
     )
 
 
-def _written(draft: Draft) -> Plan:
-    """The status that goes with what was decided, with its events, and nothing else."""
+def _refusal(view: InferenceView, children: Plan) -> str:
+    """What the API server last refused, as long as there is anything that it could refuse again."""
+    writes = children.applies or children.deletes or children.creates or children.patches
+    return view.snapshot.refusal if writes else ""
+
+
+def _written(draft: Draft, children: Plan | None = None) -> Plan:
+    """The status that goes with what was decided, with its events, beside what is done about children."""
     old, new = draft.view.status, status_of(draft)
     told = conditions.events(old.conditions, new.conditions)
-    return Plan(
+    return replace(
+        children or Plan(),
         status=new.wire() if new != old else None,
         progress=_progress(new) if _only_progress(old, new) else "",
         events=(*draft.events, *told),
@@ -188,12 +202,12 @@ def _service(view: InferenceView) -> tuple[tuple[Manifest, ...], tuple[Manifest,
     return (() if services.in_order(desired, actual) else (desired,)), ()
 
 
-def _hold(view: InferenceView) -> Hold | None:
+def _hold(view: InferenceView, refusal: str) -> Hold | None:
     """The first thing that keeps a replica from being there."""
     current = [pod for group in view.kept for pod in group.gang.current]
     stale = [pod for group in view.kept for pod in group.gang.stale]
     return (
-        pending.refused(view.snapshot.refusal)
+        pending.refused(refusal)
         or pending.foreign_pods(view.strangers)
         or pending.waiting_for_old([*stale, *view.surplus], view.now)
         or pending.not_started(current)

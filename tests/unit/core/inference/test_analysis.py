@@ -255,6 +255,15 @@ def test_a_wrong_value_rolls_back_and_says_why() -> None:
     assert world.condition("Available") == "True/Serving"
 
 
+def test_a_refusal_that_is_over_does_not_hide_the_rollback() -> None:
+    world, *_ = rolled_back()
+    world.refusal = 'pods "qwen" is forbidden: no service account'
+    world.settle()
+    assert (world.status.reason, world.status.pending) == ("RolledBack", None)
+    world.patch_spec(engine=image("3")).step()
+    assert (world.status.reason, world.condition("Blocked")) == ("CreateRefused", "True/CreateRefused")
+
+
 def test_on_the_way_back_there_are_always_enough_ready_replicas() -> None:
     world = at_the_step()
     world.keep_deleted = True

@@ -31,8 +31,8 @@ class Limits(NamedTuple):
         downtime: whether there may be no revision that can serve.
         frozen: nothing old goes but what is above `top`.
         most: `top` where there is room for surge; empty if nobody needs to go for want of that.
-        lacking: whether a new replica finds no room, for which others go first: of the newest revision all
-            that is beyond the targets, too, as it may have the room that an old replica of another role made.
+        lacking: whether a new replica finds no room, for which others go first: in the end also those of the
+            newest revision that are beyond their target and have the room that another role made.
     """
 
     target: Row
@@ -96,7 +96,9 @@ def decide(limits: Limits, newest: Replicas, old: Sequence[Replicas], leaving: R
         return wanted
     serves = newest.servable
     wanted = wanted._replace(old=_shrink(limits, newest, old, _budget(limits, newest, old, before, serves)))
-    wanted = wanted._replace(newest=_without_surplus(limits, newest, old, wanted))
+    wanted = wanted._replace(newest=_without_surplus(limits, newest, wanted))
+    if limits.lacking and wanted == there and not any(leaving):
+        return there._replace(newest=_given_back(limits, newest, old, before))
     if wanted == there and newest.ready == newest.kept and not any(leaving):
         return _unlock(limits, newest, old, before)
     return wanted
@@ -147,40 +149,50 @@ def _grow(limits: Limits, kept: Row, before: Row, leaving: Row) -> Row:
     return tuple(wanted)
 
 
-def _without_surplus(limits: Limits, newest: Replicas, old: Sequence[Replicas], wanted: Wanted) -> Row:
-    """What the newest revision should have, without those that are too many.
+def _without_surplus(limits: Limits, newest: Replicas, wanted: Wanted) -> Row:
+    """What the newest revision should have, without those beyond target and surge that are not ready.
 
-    There are such after a scale-down in the midst of a rollout, where old replicas serve and have to stay:
-    then those that are not ready go. Where room is lacking it is all beyond the targets, down to the floor.
+    There are such after a scale-down in the midst of a rollout, where old replicas serve and have to stay.
     """
-    row = list(wanted.newest)
-    roles = [role for role, target in enumerate(limits.target) if target and row[role]]
-    most, of = _part(max, row, limits.target, roles)
-    stay = _ready_without(limits, old, wanted) if limits.lacking else newest.ready
     left = [sum(column) for column in zip(*wanted.old, strict=True)]
-    for role, over in enumerate(_over(limits, wanted.newest, left, limits.lacking)):
-        if over:
-            fewest = max(1, stay[role], _behind(limits, role, most, of))
-            row[role] = min(row[role], max(fewest, row[role] - over))
-    return tuple(row)
+    return _without(limits, wanted.newest, _over(limits.most, limits, wanted.newest, left), newest.ready)
 
 
-def _ready_without(limits: Limits, old: Sequence[Replicas], wanted: Wanted) -> list[int]:
-    """What the newest revision has to keep for the floor, beside the ready replicas of others that stay."""
-    stay = [map(min, replicas.ready, row) for replicas, row in zip(old, wanted.old, strict=True)]
-    return [floor - sum(ready) for floor, *ready in zip(limits.floor, *stay, strict=True)]
+def _given_back(limits: Limits, newest: Replicas, old: Sequence[Replicas], before: Row) -> Row:
+    """What the newest revision should have where one role has the room that another one lacks.
+
+    That is so where old and ready new ones are more than the target. Else what starts will be ready, and lets
+    old ones go. What is beyond targets goes then, down to the floor.
+    """
+    if not any(_over(limits.target, limits, newest.ready, before)):
+        return newest.kept
+    over = _over(limits.target, limits, newest.kept, before)
+    others = map(sum, zip(*(replicas.ready for replicas in old), strict=True))
+    stay = [floor - n for floor, n in zip(limits.floor, others, strict=True)]
+    return _without(limits, newest.kept, over, stay)
 
 
-def _over(limits: Limits, newest: Sequence[int], old: Sequence[int], lacking: bool = False) -> list[int]:
-    """Replicas beyond target and surge, by role; none of roles that have no target.
+def _without(limits: Limits, kept: Row, over: Sequence[int], stay: Sequence[int]) -> Row:
+    """Replicas of the newest revision without surplus, in ratio.
 
     Args:
         limits: targets and budgets.
-        newest: those of the newest revision.
-        old: those of the others.
-        lacking: whether there is no room for surge, so that it is those beyond the target.
+        kept: what there is of each role.
+        over: how many are too many.
+        stay: how many are not to go.
     """
-    most = limits.target if lacking else limits.most
+    row = list(kept)
+    roles = [role for role, target in enumerate(limits.target) if target and row[role]]
+    most, of = _part(max, row, limits.target, roles)
+    for role, n in enumerate(over):
+        if n:
+            fewest = max(1, stay[role], _behind(limits, role, most, of))
+            row[role] = min(row[role], max(fewest, row[role] - n))
+    return tuple(row)
+
+
+def _over(most: Row, limits: Limits, newest: Sequence[int], old: Sequence[int]) -> list[int]:
+    """Replicas beyond a number, by role; none of roles that have no target."""
     if not most:
         return [0] * len(limits.target)
     return [
@@ -304,7 +316,9 @@ def _budget(
     stays = map(min, newest.kept, limits.target)
     over = [
         min(n, kept - held)
-        for n, kept, held in zip(_over(limits, list(stays), before), before, limits.held, strict=True)
+        for n, kept, held in zip(
+            _over(limits.most, limits, list(stays), before), before, limits.held, strict=True
+        )
     ]
     return _Budget(
         spare, loose, over, full=all(n >= floor for n, floor in zip(serving, limits.floor, strict=True))

@@ -329,6 +329,11 @@ class TestCapacity:
         # Who waits for nodes takes nothing away from others.
         assert not World.serving(Goal("b", short), *there).step().moves
 
+    def test_pc29_what_waits_stays_while_others_start(self) -> None:
+        short = (RoleGoal("prefill", 2, shortage="full"), RoleGoal("decode", 2, shortage="full"))
+        asked = Goal("b", short, on_capacity_shortage=DRAIN_FIRST)
+        assert not World.serving(asked, pair("a", 1, 1), pair("b", (2, 0), (2, 0))).step().moves
+
     def test_pc29_no_other_role_takes_the_room_that_was_made(self) -> None:
         short = (RoleGoal("prefill", 2), RoleGoal("decode", 2, shortage="0 of 4 nodes fit"))
         there = [pair("a", 1, 1), pair("b", 1, (1, 0))]

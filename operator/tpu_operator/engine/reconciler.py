@@ -290,12 +290,13 @@ class Reconciler:
 
     def _remember_refusal(self, key: Key, memory: _Memory, refusal: str) -> None:
         """Have a refusal shown, or not shown any more, by the next decision."""
-        memory.refused_until = float("-inf")
-        if refusal:
+        if not refusal:
+            memory.refusals, memory.refused_until = 0, float("-inf")
+        elif self._now() >= memory.refused_until:
             pause = min(LONGEST_REFUSED_RETRY, REFUSED_RETRY * 2**memory.refusals)
-            memory.refused_until = self._now() + pause
-            self._queue.add_after(key, pause)
-        memory.refusals = min(memory.refusals + 1, 16) if refusal else 0
+            memory.refusals, memory.refused_until = min(memory.refusals + 1, 16), self._now() + pause
+        if refusal:
+            self._queue.add_after(key, memory.refused_until - self._now())
         if bool(refusal) != bool(memory.refusal):
             self._queue.add(key)
         memory.refusal = refusal

@@ -212,6 +212,23 @@ class TestTrouble:
         await reconcile(kind, server, seconds=100, script=change_it)
         assert [round(call.at) for call in server.made("pods")] == [0, 10, 30, 70, 85, 95]
 
+    async def test_passes_in_between_make_no_pause_longer(self) -> None:
+        async def answer(call: Call) -> bytes | None:
+            if call.method == "PATCH" and "/pods/" in call.path:
+                raise ApiError(403, "", WEBHOOK)
+            return b'{"items": []}' if call.method == "GET" else None
+
+        server, plan = Scripted(answer), Plan(applies=(pod(),))
+
+        async def ask_often(queue: WorkQueue) -> None:
+            for _ in range(8):
+                await asyncio.sleep(1)
+                queue.add(KEY)
+
+        await reconcile(Kind(lambda *_: plan), server, seconds=35, script=ask_often)
+        tried = {round(call.at) for call in server.calls if "/pods/" in call.path}
+        assert {at for at in tried if at > 8} == {10, 30}
+
     async def test_after_a_pod_that_is_taken_pauses_are_short_again(self) -> None:
         server = fails_with(403, until=35)
         await reconcile(Kind(one_pod), server, seconds=75)

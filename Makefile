@@ -14,8 +14,8 @@ DOCS := .venv-docs
 SEEDS ?= 0-19999
 SOAK_SECONDS ?= 600
 LONG := tests/cluster/inference/test_analysis.py tests/cluster/inference/test_failing.py \
-	tests/cluster/operations tests/cluster/chart tests/cluster/client/test_page.py tests/e2e/serving tests/e2e/test_ray.py \
-	tests/e2e/test_hang.py tests/e2e/test_multislice.py
+	tests/cluster/operations tests/cluster/chart tests/cluster/client/test_page.py tests/e2e/serving tests/e2e/rollout_load \
+	tests/e2e/test_ray.py tests/e2e/test_hang.py tests/e2e/test_multislice.py
 ROLLOUT_SPACE ?= all
 
 help: ## Show the targets
@@ -116,7 +116,7 @@ soak-rollout: venv ## Every state of larger rollouts (ROLLOUT_SPACE=all, or 2/8 
 test: venv binaries images ## Everything but TorchTPU, the soak, the benchmarks and test-long
 	@$(BIN)/pytest --numprocesses 2 tests --ignore tests/torchtpu $(addprefix --ignore ,$(LONG))
 
-test-long: venv binaries images ## What takes minutes more: every field changed, serving behind Envoy, a Ray cluster, hangs, multislice
+test-long: venv binaries images ## What takes minutes more: every field changed, serving behind Envoy, rollouts under load, a Ray cluster, hangs, multislice
 	@$(BIN)/pytest $(LONG)
 
 test-torchtpu: venv torchtpu binaries images ## The real TorchTPU, emulated: collectives, training, a killed rank

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PATH: Final = "/v1/completions"
+CHOSEN_DECODER: Final = "x-chosen-decoder"
+CHOSEN_PREFILLER: Final = "x-chosen-prefiller"
+"""Headers by which the gateway for tests says whom it has chosen, also where those do not answer."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Outcome:
         tokens: how many came.
         whole: whether the stream came to its end.
         text: of an answer that is an error.
+        sent_to: addresses of the decoder and the prefiller that the gateway has chosen, as far as it tells.
     """
 
     status: int
@@ -34,6 +38,7 @@ class Outcome:
     tokens: int = 0
     whole: bool = False
     text: str = ""
+    sent_to: tuple[str, ...] = ()
 
 
 async def complete(
@@ -54,7 +59,8 @@ async def complete(
     told = {"content-type": "application/json", **(headers or {})}
     async with wire.request(address, "POST", PATH, told, json.dumps(sent).encode()) as answer:
         if answer.status != 200:
-            return Outcome(answer.status, text=(await answer.body()).decode())
+            text = (await answer.body()).decode()
+            return Outcome(answer.status, text=text, sent_to=_sent_to(answer))
         if began:
             began()
         return await _received(answer)
@@ -74,4 +80,11 @@ async def _received(answer: wire.Answer) -> Outcome:
         answer.headers.get("x-decoded-by", ""),
         sum('"text"' in event for event in events),
         "data: [DONE]" in events,
+        sent_to=_sent_to(answer),
     )
+
+
+def _sent_to(answer: wire.Answer) -> tuple[str, ...]:
+    """A gateway that has chosen nobody says `-`."""
+    told = (answer.headers.get(name, "-") for name in (CHOSEN_DECODER, CHOSEN_PREFILLER))
+    return tuple(address for address in told if address != "-")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.engines.completions import CHOSEN_DECODER, CHOSEN_PREFILLER
 from tests.gateway.standin import PREFILLER, REVISION, SUBSET
 from tests.kube import wait_for
 
@@ -91,6 +92,10 @@ def _listener(ports: Ports) -> Config:
                 {
                     "name": "all",
                     "domains": ["*"],
+                    "response_headers_to_add": [
+                        _told(CHOSEN_DECODER, DESTINATION),
+                        _told(CHOSEN_PREFILLER, PREFILLER),
+                    ],
                     "routes": [
                         {
                             "match": {"prefix": "/"},
@@ -104,6 +109,11 @@ def _listener(ports: Ports) -> Config:
     }
     chain = {"filters": [{"name": "http", "typed_config": manager}]}
     return {"name": "gateway", "address": _address(ports.listen), "filter_chains": [chain]}
+
+
+def _told(header: str, of_request: str) -> Config:
+    """Tell who has asked what a header of the request has become."""
+    return {"header": {"key": header, "value": f"%REQ({of_request})%"}}
 
 
 def _filter(name: str, kind: str, **fields: Any) -> Config:

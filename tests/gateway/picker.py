@@ -33,6 +33,8 @@ schedulingProfiles:
   - pluginRef: max-score-picker
 """
 """What that picker can do of what ours asks of llm-d's."""
+NOBODY: Final = "failed to find endpoint candidates"
+"""What it says where it knows none of the pods that it may pick from."""
 POOLS: Final = ("inference.networking.k8s.io/v1", "InferencePool")
 ROUTES: Final = ("gateway.networking.k8s.io/v1", "HTTPRoute")
 

@@ -1,13 +1,12 @@
-"""The TPUInferences of a test: made, broken and looked at, and a watch that judges what is to be seen."""
+"""The TPUInferences of a test: made, broken, looked at and judged."""
 
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from tests.judge import Bounds, Judge
 from tests.kube import POD, Kube, Object, wait_for
 
 if TYPE_CHECKING:
@@ -136,128 +135,16 @@ def label(pod: Object, key: str) -> str:
     return str(pod["metadata"]["labels"].get(PREFIX + key, ""))
 
 
-def is_ready(pod: Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or ()
-    ready = any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
-    return ready and "deletionTimestamp" not in pod["metadata"]
-
-
-class Judge:
-    """Watches the pods of a TPUInference at the API server, and judges every state that there is.
-
-    Attributes:
-        complaints: what was not as it should be.
-        states: how many states there were.
-        revisions: all revisions that pods were of.
-        uids: of all pods that there were, by name.
-        drift: by how much the parts that roles of one revision have of `least` ever differed.
+def judged(
+    kubeconfig: Path, namespace: str, most: dict[str, int], least: dict[str, int], hosts: int = HOSTS
+) -> Judge:
+    """A watch of the TPUInference `qwen` by which the test fails if a promise is broken.
 
     Args:
         kubeconfig: how to reach the cluster.
         namespace: where it is.
         most: by role, the replicas that there may be, those included that are on their way out.
-        least: by role, the replicas that have to be ready.
-        name: its name.
+        least: by role, the replicas that have to serve.
         hosts: of each replica.
     """
-
-    def __init__(
-        self,
-        kubeconfig: Path,
-        namespace: str,
-        most: dict[str, int],
-        least: dict[str, int],
-        name: str = "qwen",
-        hosts: int = HOSTS,
-    ) -> None:
-        self._kube, self._namespace, self._name = Kube(kubeconfig), namespace, name
-        self._most, self._least, self._hosts = most, least, hosts
-        self._pods: dict[str, Object] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.complaints: list[str] = []
-        self.states = 0
-        self.revisions: set[str] = set()
-        self.uids: defaultdict[str, set[str]] = defaultdict(set)
-        self.drift = 0.0
-
-    def __enter__(self) -> Self:
-        found = self._kube.resource(POD).get(namespace=self._namespace, label_selector=self._selector)
-        raw = found.to_dict()
-        self._version = raw["metadata"]["resourceVersion"]
-        self._pods = {pod["metadata"]["name"]: pod for pod in raw["items"]}
-        self._judge()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-        assert not self.complaints, "\n".join(self.complaints[:20])
-        assert self.states > 1, "nothing was seen"
-
-    def stop(self) -> None:
-        """Judge no more."""
-        self._over.set()
-        self._thread.join(timeout=30)
-        assert not self._thread.is_alive()
-
-    @property
-    def _selector(self) -> str:
-        return f"{PREFIX}inference={self._name}"
-
-    def _run(self) -> None:
-        watch = self._kube.resource(POD).watch
-        while not self._over.is_set():
-            events = watch(
-                namespace=self._namespace,
-                label_selector=self._selector,
-                resource_version=self._version,
-                timeout=2,
-            )
-            for event in events:
-                pod = event["raw_object"]
-                self._version = pod["metadata"]["resourceVersion"]
-                if event["type"] == "DELETED":
-                    self._pods.pop(pod["metadata"]["name"], None)
-                else:
-                    self._pods[pod["metadata"]["name"]] = pod
-                self._judge()
-
-    def _judge(self) -> None:
-        self.states += 1
-        there: defaultdict[str, set[str]] = defaultdict(set)
-        ready: defaultdict[tuple[str, str, str], int] = defaultdict(int)
-        for name, pod in self._pods.items():
-            self.uids[name].add(pod["metadata"]["uid"])
-            replica = f"{label(pod, 'revision')}-{label(pod, 'replica')}"
-            there[label(pod, "role")].add(replica)
-            if is_ready(pod):
-                ready[label(pod, "role"), label(pod, "revision"), replica] += 1
-        whole = [key for key, hosts in ready.items() if hosts == self._hosts]
-        for role_name, most in self._most.items():
-            if len(there[role_name]) > most:
-                self.complaints.append(f"{role_name}: more than {most} replicas: {sorted(there[role_name])}")
-        for role_name, least in self._least.items():
-            found = [replica for name, _, replica in whole if name == role_name]
-            if len(found) < least:
-                self.complaints.append(f"{role_name}: fewer than {least} ready replicas: {found}")
-        if self._least and not self._complete(whole):
-            self.complaints.append(f"no revision has a ready replica of every role: {whole}")
-        self._weigh()
-
-    def _weigh(self) -> None:
-        """See how far the roles of each revision are apart, by the replicas that are to stay."""
-        kept: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for pod in self._pods.values():
-            if pod["metadata"]["labels"].get("llm-d.ai/inference-serving") == "true":
-                kept[label(pod, "revision")][label(pod, "role")] += "deletionTimestamp" not in pod["metadata"]
-        self.revisions |= kept.keys()
-        for counts in kept.values():
-            parts = [counts[role_name] / least for role_name, least in self._least.items() if least]
-            self.drift = max(self.drift, max(parts, default=0) - min(parts, default=0))
-
-    def _complete(self, whole: list[tuple[str, str, str]]) -> bool:
-        roles: defaultdict[str, set[str]] = defaultdict(set)
-        for name, revision, _ in whole:
-            roles[revision].add(name)
-        return any(self._least.keys() <= found for found in roles.values())
+    return Judge(kubeconfig, namespace, "qwen", Bounds(hosts, most, least))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import prometheus
-from tests.cluster.inference.models import Judge, image, role
+from tests.cluster.inference.models import image, judged, role
 from tests.kube import wait_for
 from tpu_operator.core.inquiry import Answer, Inquiry
 from tpu_operator.engine import prometheus as client
@@ -121,7 +121,7 @@ def test_a_canary_with_bad_figures_is_rolled_back_within_the_budgets(
     models: Models, engines: Figures, control_plane: Cluster
 ) -> None:
     old, new = on_trial(models)
-    with Judge(control_plane.kubeconfig, models.namespace, {"decode": 3}, {"decode": 2}):
+    with judged(control_plane.kubeconfig, models.namespace, {"decode": 3}, {"decode": 2}):
         engines.set("tokens", 100.0, revision=old)
         engines.set("tokens", 50.0, revision=new)
         models.has_condition("Progressing", "False", "RolledBack")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.inference.models import HELD, HOSTS, Judge, image, label, role, uids
+from tests.cluster.inference.models import HELD, HOSTS, image, judged, label, role, uids
 from tests.kube import EVENT, NODE, POD, wait_for
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def test_pc12_a_broken_image_is_told_within_the_deadline_and_undone_by_the_old_s
 ) -> None:
     old, new = begun(models, progressDeadlineSeconds=5)
     before = uids(models.pods(revision=old))
-    with Judge(control_plane.kubeconfig, models.namespace, TWO_EACH, ONE_EACH):
+    with judged(control_plane.kubeconfig, models.namespace, TWO_EACH, ONE_EACH):
         for pod in models.pods(revision=new):
             waits_for(models, pod, "ErrImagePull", "example/vllm:typo: not found")
         told = models.has_condition("Blocked", "True", "ImagePullFailed")
@@ -80,7 +80,7 @@ def test_pc12_a_crash_loop_goes_no_further_and_gives_way_to_the_third_revision(
     models: Models, control_plane: Cluster
 ) -> None:
     old, new = begun(models)
-    with Judge(control_plane.kubeconfig, models.namespace, TWO_EACH, ONE_EACH):
+    with judged(control_plane.kubeconfig, models.namespace, TWO_EACH, ONE_EACH):
         for restarts in (1, 2):
             models.end_pod(f"qwen-decode-{new}-0-2")
             wait_for(partial(_attempt, models, new, restarts), f"attempt {restarts}")
@@ -169,7 +169,7 @@ def test_pc29_on_full_nodes_drain_first_goes_one_replica_at_a_time(
     models.create(roles=[role("prefill", 2), role("decode", 2)], rollout={"onCapacityShortage": "DrainFirst"})
     old = models.serves()["currentRevision"]
     most = {"prefill": 3, "decode": 3}
-    with Judge(control_plane.kubeconfig, models.namespace, most, ONE_EACH):
+    with judged(control_plane.kubeconfig, models.namespace, most, ONE_EACH):
         models.change(engine=image("2"))
         assert models.serves()["currentRevision"] != old
     told = {event["reason"] for event in models.kube.list(EVENT, models.namespace)}

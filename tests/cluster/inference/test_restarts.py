@@ -6,7 +6,7 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.cluster.inference.models import HOSTS, Judge, image
+from tests.cluster.inference.models import HOSTS, image, judged
 from tests.kube import wait_for
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def test_pc16_successors_go_on_with_a_rollout_and_keep_its_promises(
     models.create()
     models.serves()
     budgets = {"prefill": 2, "decode": 2}, {"prefill": 1, "decode": 1}
-    with Judge(control_plane.kubeconfig, models.namespace, *budgets):
+    with judged(control_plane.kubeconfig, models.namespace, *budgets):
         models.change(engine=image("2"))
         for made, end in ((1, signal.SIGKILL), (2 * HOSTS, signal.SIGTERM)):
             wait_for(partial(_made, models, made), f"{made} pods of the new revision")

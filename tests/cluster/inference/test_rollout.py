@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.inference.models import HELD, HOSTS, ONE_HOST, Judge, image, label, role, uids
+from tests.cluster.inference.models import HELD, HOSTS, ONE_HOST, image, judged, label, role, uids
 from tests.kube import POD, wait_for
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("operator")
 def test_pc01_both_roles_move_to_one_new_revision(models: Models, control_plane: Cluster) -> None:
     models.create()
     old = models.serves()["currentRevision"]
-    with Judge(control_plane.kubeconfig, models.namespace, {"prefill": 2, "decode": 2}, ONE_EACH):
+    with judged(control_plane.kubeconfig, models.namespace, {"prefill": 2, "decode": 2}, ONE_EACH):
         models.change(roles=[role("prefill"), role("decode", args=["--seed=1"])])
         new = models.serves()["currentRevision"]
     assert new != old
@@ -47,13 +47,13 @@ def test_pc01_pc32_another_image_of_one_role_moves_both_in_ratio(
     models.create(roles=roles("1"))
     models.serves()
     four, budgets = {"prefill": 4, "decode": 2}, {"prefill": 5, "decode": 3}
-    with Judge(control_plane.kubeconfig, models.namespace, budgets, four, hosts=1) as judge:
+    with judged(control_plane.kubeconfig, models.namespace, budgets, four, hosts=1) as judge:
         models.change(roles=roles("2"))
         new = models.serves()["currentRevision"]
     assert {label(pod, "revision") for pod in models.pods().values()} == {new}
     images = {pod["spec"]["containers"][0]["image"] for pod in models.pods(role="decode").values()}
     assert images == {"example/decode:2"}
-    assert len(judge.revisions) == 2
+    assert len(set(judge.revisions.values())) == 2
     # One replica of the smallest role.
     assert judge.drift <= 1 / 2
 
@@ -65,7 +65,7 @@ def test_pc03_without_surge_there_are_never_more_slices_than_asked_for(
     models.create(roles=[role("prefill", 2), role("decode", 2)], rollout=budgets)
     models.serves()
     two = {"prefill": 2, "decode": 2}
-    with Judge(control_plane.kubeconfig, models.namespace, two, ONE_EACH) as judge:
+    with judged(control_plane.kubeconfig, models.namespace, two, ONE_EACH) as judge:
         models.change(engine=image("2"))
         models.serves()
     assert judge.states > 32
@@ -91,7 +91,7 @@ def test_pc12_a_revision_that_never_becomes_ready_takes_nothing_down(
 ) -> None:
     models.create(rollout={"progressDeadlineSeconds": 3})
     models.serves()
-    with Judge(control_plane.kubeconfig, models.namespace, {"prefill": 2, "decode": 2}, ONE_EACH):
+    with judged(control_plane.kubeconfig, models.namespace, {"prefill": 2, "decode": 2}, ONE_EACH):
         models.change(roles=[role("prefill", template=HELD), role("decode", template=HELD)])
         models.has_condition("Progressing", "False", "ProgressDeadlineExceeded")
         assert models.condition("Available")["status"] == "True"
@@ -124,7 +124,7 @@ def test_case_58_case_60_budgets_are_kept_and_each_replica_is_made_once(
     models.create(roles=[role("decode", 4, tpu=ONE_HOST)], rollout=budgets)
     models.serves()
     five, two = {"decode": 5}, {"decode": 2}
-    with Judge(control_plane.kubeconfig, models.namespace, five, two, hosts=1) as judge:
+    with judged(control_plane.kubeconfig, models.namespace, five, two, hosts=1) as judge:
         models.change(engine=image("2"))
         status = models.serves()
     assert status["restarts"] == 0
@@ -141,7 +141,7 @@ def test_case_58_an_old_version_that_is_not_ready_does_not_block_its_own_fix(
 
     models.create(roles=[role("decode", 2, tpu=ONE_HOST, template=HELD)])
     wait_for(lambda: len(models.pods()) == 2, "pods that never become ready")
-    with Judge(control_plane.kubeconfig, models.namespace, {"decode": 3}, {}, hosts=1):
+    with judged(control_plane.kubeconfig, models.namespace, {"decode": 3}, {}, hosts=1):
         models.change(roles=[role("decode", 2, tpu=ONE_HOST)])
 
         def fixed() -> bool:

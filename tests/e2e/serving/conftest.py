@@ -11,48 +11,28 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hack.devcluster import Cluster, binaries, images
-from tests.e2e.conftest import IMAGES, install
-from tests.e2e.kube import OPERATOR, Kube
-from tests.gateway import picker
+from tests.e2e.serving.model import install_operator, up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hack.devcluster import Cluster
+    from tests.e2e.kube import Kube
+
 NODES = 6
-HOSTS = 2
-PICKER_IMAGE = "localhost/endpoint-picker:dev"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The cluster, with images and kinds."""
-    if missing := [name for name in ("operator", "runtime") if not (IMAGES / f"{name}.tar").exists()]:
-        pytest.fail(f"images {', '.join(missing)} are not there, run `make images` first")
-    made = Cluster.up(name="serving", nodes=NODES)
-    try:
-        archive = tmp_path_factory.mktemp("images") / "picker.tar"
-        images.write_program(archive, PICKER_IMAGE, binaries.ensure(["epp"])["epp"])
-        for each in (IMAGES / "operator.tar", IMAGES / "runtime.tar", archive):
-            made.load(each)
-        picker.install(made)
+    with up("serving", NODES, tmp_path_factory.mktemp("images")) as made:
         yield made
-    finally:
-        made.down()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def serving(cluster: Cluster) -> Kube:
     """The operator, beside nodes that are slices of two hosts."""
-    kube = Kube(cluster.kubeconfig, cluster.kubectl, cluster.helm)
-    nodes = sorted(node["metadata"]["name"] for node in kube.find("nodes"))
-    for index, node in enumerate(nodes):
-        pool = f"cloud.google.com/gke-nodepool=pair-{index // HOSTS}"
-        kube.kubectl("label", "node", node, "--overwrite", "cloud.google.com/gke-tpu-topology=2x4", pool)
-    # Pickers run on ordinary nodes, of which there are none here.
-    kube.kubectl("taint", "node", nodes[-1], "google.com/tpu-")
-    install(kube, "--set", f"inference.endpointPickerImage={PICKER_IMAGE}")
-    return replace(kube, namespace=OPERATOR)
+    return install_operator(cluster, "2x4", 2)
 
 
 @pytest.fixture

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hack.devcluster import process
-from tests.e2e.kube import wait_for
+import pytest
+
+from hack.devcluster import Cluster, binaries, images, process
+from tests.e2e.conftest import IMAGES, install
+from tests.e2e.kube import OPERATOR, Kube, wait_for
 from tests.engines import wire
 from tests.engines.completions import Outcome, complete
 from tests.engines.processes import MODEL
@@ -19,11 +24,12 @@ from tests.kube import Kube as Client
 from tpu_operator.core.inference.picking import selector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from hack.devcluster import Cluster
-    from tests.e2e.kube import Kube, Object
+    from tests.e2e.kube import Object
 
+PICKER_IMAGE: Final = "localhost/endpoint-picker:dev"
+TOPOLOGY: Final = "cloud.google.com/gke-tpu-topology"
 ENGINES: Final = Path(wire.__file__).parent
 MOUNT: Final = "/opt/test"
 PORT: Final = 8000
@@ -41,11 +47,28 @@ def program() -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "engines"}, "data": files}
 
 
-def model(name: str, prefill: int, decode: int, **spec: Any) -> Object:
-    """A model that is prefilled and decoded apart, on slices of two hosts."""
+def model(
+    name: str,
+    prefill: int,
+    decode: int,
+    *,
+    tpu: Object = TWO_HOSTS,
+    token_seconds: float = 0.1,
+    **spec: Any,
+) -> Object:
+    """A model that is prefilled and decoded apart.
+
+    Args:
+        name: its name.
+        prefill: replicas of that role.
+        decode: the same.
+        tpu: the slice of each replica.
+        token_seconds: how long each token takes.
+        spec: more of the spec, in place of what is here.
+    """
     environment = [
         {"name": "PYTHONPATH", "value": MOUNT},
-        {"name": "ENGINE_TOKEN_SECONDS", "value": "0.1"},
+        {"name": "ENGINE_TOKEN_SECONDS", "value": str(token_seconds)},
     ]
     return {
         "apiVersion": "tpu-operator.dev/v1alpha1",
@@ -59,7 +82,7 @@ def model(name: str, prefill: int, decode: int, **spec: Any) -> Object:
                 "port": PORT,
                 "env": environment,
             },
-            "roles": [_role("prefill", prefill), _role("decode", decode)],
+            "roles": [_role("prefill", prefill, tpu), _role("decode", decode, tpu)],
             "drain": {"routeAwaySeconds": 5, "engineSeconds": 40},
             "routing": {
                 "inferencePool": {},
@@ -71,7 +94,7 @@ def model(name: str, prefill: int, decode: int, **spec: Any) -> Object:
     }
 
 
-def _role(name: str, replicas: int) -> Object:
+def _role(name: str, replicas: int, tpu: Object) -> Object:
     mounts = [{"name": "engines", "mountPath": f"{MOUNT}/engines"}]
     spec: Object = {
         "volumes": [{"name": "engines", "configMap": {"name": "engines"}}],
@@ -90,9 +113,55 @@ def _role(name: str, replicas: int) -> Object:
         "name": name,
         "type": name,
         "replicas": replicas,
-        "tpu": TWO_HOSTS,
+        "tpu": tpu,
         "template": {"spec": spec},
     }
+
+
+@contextmanager
+def up(name: str, nodes: int, directory: Path) -> Iterator[Cluster]:
+    """A cluster with the images and kinds that serving takes.
+
+    Args:
+        name: of the cluster.
+        nodes: how many there are.
+        directory: for the picker's image.
+    """
+    if missing := [each for each in ("operator", "runtime") if not (IMAGES / f"{each}.tar").exists()]:
+        pytest.fail(f"images {', '.join(missing)} are not there, run `make images` first")
+    made = Cluster.up(name=name, nodes=nodes)
+    try:
+        archive = directory / "picker.tar"
+        images.write_program(archive, PICKER_IMAGE, binaries.ensure(["epp"])["epp"])
+        for each in (IMAGES / "operator.tar", IMAGES / "runtime.tar", archive):
+            made.load(each)
+        picker.install(made)
+        yield made
+    finally:
+        made.down()
+
+
+def install_operator(cluster: Cluster, topology: str, hosts: int, *arguments: str) -> Kube:
+    """The operator, beside nodes that are slices.
+
+    Args:
+        cluster: whose nodes are told to be that.
+        topology: of a slice.
+        hosts: of a slice, and so nodes of a node pool.
+        arguments: more of helm's.
+
+    Returns:
+        The cluster, in the operator's namespace.
+    """
+    kube = Kube(cluster.kubeconfig, cluster.kubectl, cluster.helm)
+    nodes = sorted(node["metadata"]["name"] for node in kube.find("nodes"))
+    for index, node in enumerate(nodes):
+        labels = [f"{TOPOLOGY}={topology}", f"cloud.google.com/gke-nodepool=slice-{index // hosts}"]
+        kube.kubectl("label", "node", node, "--overwrite", *labels)
+    # Pickers run on ordinary nodes, of which there are none here.
+    kube.kubectl("taint", "node", nodes[-1], "google.com/tpu-")
+    install(kube, "--set", f"inference.endpointPickerImage={PICKER_IMAGE}", *arguments)
+    return replace(kube, namespace=OPERATOR)
 
 
 class Gateway:
@@ -125,9 +194,14 @@ class Gateway:
         self._envoy.stop()
         self._stand_in.stop()
 
+    @property
+    def address(self) -> str:
+        """Where it takes requests, from the cluster's network and from the host."""
+        return self._envoy.address
+
     async def ask(self, began: Callable[[], None] | None = None, **body: Any) -> Outcome:
         """Ask for a streamed completion."""
-        return await complete(self._envoy.address, began=began, **body)
+        return await complete(self.address, began=began, **body)
 
     async def wait_served(self) -> None:
         """Wait until the picker knows its pods."""

@@ -49,11 +49,15 @@ async def test_case_pc27_streams_come_to_their_end_while_their_slice_goes(
     gateway: Gateway, kube: Kube
 ) -> None:
     await gateway.wait_served()
-    streams = [asyncio.ensure_future(gateway.ask(max_tokens=150)) for _ in range(20)]
+    begun = asyncio.Semaphore(0)
+    streams = [
+        asyncio.ensure_future(gateway.ask(began=begun.release, max_tokens=150)) for _ in range(STREAMS)
+    ]
     (head,) = kube.find("pods", "tpu-operator.dev/role=decode,tpu-operator.dev/host=0")
-    await asyncio.sleep(2)
+    for _ in streams:
+        await begun.acquire()
     kube.kubectl("delete", "pod", head["metadata"]["name"], "--wait=false")
     outcomes = await asyncio.gather(*streams)
     assert [(outcome.status, outcome.tokens, outcome.whole) for outcome in outcomes] == [
         (200, 150, True)
-    ] * 20
+    ] * STREAMS

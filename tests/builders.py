@@ -147,6 +147,8 @@ class World:
     """How new the copy of the nodes is; -1 when nothing is known of nodes that are not in it."""
     others: list[Pod] = field(default_factory=list)
     """Pods of other jobs."""
+    strangers: list[Pod] = field(default_factory=list)
+    """Pods that are of no job."""
     events: list[str] = field(default_factory=list)
     refusal: str = ""
     quotas: Quotas = field(default_factory=Quotas)
@@ -166,6 +168,8 @@ class World:
         """What the controller would show to a decision."""
         nodes = Nodes(dict(self.nodes), self.nodes_version, heard=self.now)
         pools = pools_of(self.nodes.values(), [*self.pods.values(), *self.others])
+        for pod in self.strangers:
+            pools.put_stranger(pod)
         groups = None if self.pod_groups is None else dict(self.pod_groups)
         queues = replace(self.queues, workloads=dict(self.workloads)) if self.queues else None
         return JobSnapshot(

@@ -60,10 +60,11 @@ class Runner:
         identity = f"{settings.identity}_{uuid.uuid4().hex[:8]}"
         self._elector = Elector(api, settings.own_namespace, FIELD_MANAGER, identity, clock)
         api.write_time = self._elector.left
-        cluster = ClusterState(api, settings.node_lost_after)
+        namespaces = settings.namespaces or ("",)
+        cluster = ClusterState(api, settings.node_lost_after, namespaces)
+        self._strangers = cluster.strangers
         # A queue each: a controller knows nothing of the keys of another's namespace.
         share = max(1, settings.workers // 2)
-        namespaces = settings.namespaces or ("",)
         jobs = [WorkQueue(namespace, share) for namespace in namespaces]
         models = [WorkQueue(f"{namespace}/{INFERENCES}", share) for namespace in namespaces]
         self._queues = [*jobs, *models]
@@ -87,7 +88,7 @@ class Runner:
 
     @property
     def informers(self) -> list[Informer[Any]]:
-        """All of them, each once."""
+        """All that decisions rest on, each once."""
         every = [i for controller in self._controllers for i in controller.informers.values()]
         return list(dict.fromkeys(every))
 
@@ -135,7 +136,7 @@ class Runner:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(metrics.LoopLag().measure())
-            for informer in self.informers:
+            for informer in (*self.informers, *self._strangers):
                 group.create_task(informer.run())
             group.create_task(self._lead())
 

@@ -436,7 +436,10 @@ def _selected(stored: Stored, target: Target, selector: str) -> bool:
         return False
     for term in filter(None, selector.split(",")):
         key, _, value = term.partition("=")
-        if key not in stored.labels or (value and stored.labels[key] != value):
+        if key.startswith("!"):
+            if key[1:] in stored.labels:
+                return False
+        elif key not in stored.labels or (value and stored.labels[key] != value):
             return False
     return True
 

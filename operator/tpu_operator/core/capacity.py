@@ -62,9 +62,9 @@ def _in_use(pools: Pools, demand: Demand, slices: set[str]) -> Hold | None:
     free = [
         node
         for node in hosts
-        if not demand.fault(node) and not _others(pools.tenants_on(node.metadata.name), slices)
+        if not pools.fault(node, demand) and not _others(pools.tenants_on(node.metadata.name), slices)
     ]
-    faults = _faults(hosts, demand)
+    faults = _faults(pools, hosts, demand)
     return Hold(
         BlockedReason.CAPACITY_IN_USE,
         f"{len(free)} of {len(hosts)} hosts of the kind are free, {_need(demand, len(slices))}; "
@@ -75,28 +75,29 @@ def _in_use(pools: Pools, demand: Demand, slices: set[str]) -> Hold | None:
 def _has_room(pools: Pools, pool: str, demand: Demand, slices: set[str]) -> bool:
     """Whether one of the slices that wait could be in a node pool, as far as can be seen from here."""
     inside = {tenant.slice_id for tenant in pools.tenants(pool)}
-    return len(inside) <= 1 and inside <= slices and sum(map(demand.suits, pools.nodes(pool))) >= demand.hosts
+    return len(inside) <= 1 and inside <= slices and len(pools.usable(pool, demand)) >= demand.hosts
 
 
 def _too_few(pools: Pools, demand: Demand) -> Hold | None:
     """The node pool that comes nearest to having enough hosts, and what is wrong with the others."""
     if demand.shared:
         return None
-    fit = {pool: sum(map(demand.suits, pools.nodes(pool))) for pool in pools.of(demand.selector)}
+    fit = {pool: len(pools.usable(pool, demand)) for pool in pools.of(demand.selector)}
     if not fit or (most := max(fit.values())) >= demand.hosts:
         return None
     pool = next(name for name, count in fit.items() if count == most)
-    faults = _faults(pools.nodes(pool), demand)
+    faults = _faults(pools, pools.nodes(pool), demand)
+    need = counted(demand.hosts, "host", "hosts")
     return Hold(
         BlockedReason.UNSCHEDULABLE,
-        f"a slice needs {demand.hosts} hosts of one node pool at the same time, and {pool}, the one with the "
+        f"a slice needs {need} of one node pool at the same time, and {pool}, the one with the "
         f"most of them, has {most} that pods may use{f': {some(faults)}' if faults else ''}",
     )
 
 
-def _faults(hosts: Iterable[Node], demand: Demand) -> list[str]:
+def _faults(pools: Pools, hosts: Iterable[Node], demand: Demand) -> list[str]:
     """Hosts to which no pod can go, and why."""
-    return [f"{node.metadata.name} {fault}" for node in hosts if (fault := demand.fault(node))]
+    return [f"{node.metadata.name} {fault}" for node in hosts if (fault := pools.fault(node, demand))]
 
 
 def _held(pools: Pools, kind: Iterable[str], slices: set[str]) -> list[str]:

@@ -57,10 +57,6 @@ class Demand:
     chips: int
     shared: bool = False
 
-    def suits(self, node: Node) -> bool:
-        """Whether a pod could go to the node if nothing else were on it."""
-        return self.wants(node) and not self.fault(node)
-
     def wants(self, node: Node) -> bool:
         """Whether a node is of the kind, by its labels."""
         return self.selector.items() <= node.metadata.labels.items()
@@ -89,6 +85,8 @@ class Pools:
         self._tenants: defaultdict[str, Counter[Tenant]] = defaultdict(Counter)
         self._claims: dict[tuple[str, ...], Mapping[str, Tenant]] = {}
         self._claimed: defaultdict[str, Counter[Tenant]] = defaultdict(Counter)
+        self._strangers: dict[Key, str] = {}
+        self._taken: defaultdict[str, dict[Key, int]] = defaultdict(dict)
 
     def put_node(self, node: Node) -> None:
         """Take a node in, or what has become of it."""
@@ -123,7 +121,7 @@ class Pools:
             self.drop_pod(key)
             return
         # Anybody can write labels: a pod that takes no chips must not keep slices out of a pool.
-        slice_id = meta.labels.get(names.LABEL_SLICE_ID, "") if pod.asks_for_chips else ""
+        slice_id = meta.labels.get(names.LABEL_SLICE_ID, "") if pod.chips else ""
         tenant = Tenant(slice_id, f"{meta.namespace}/{_owner(meta.labels)}")
         seat = (pod.spec.node_name, pod.spec.node_selector.pool, tenant)
         if self._seats.get(key) == seat:
@@ -148,6 +146,22 @@ class Pools:
         pool = self._pool_of.get(node, "") if node else pinned
         if pool and tenant.slice_id:
             _take(self._tenants, pool, Counter([tenant]))
+
+    def put_stranger(self, pod: Pod) -> None:
+        """Take in a pod that is none of ours: it holds its chips until it has finished or is gone."""
+        key, node = (pod.metadata.namespace, pod.metadata.name), pod.spec.node_name
+        self.drop_stranger(key)
+        if node and pod.chips and not pod.finished:
+            self._strangers[key] = node
+            self._taken[node][key] = pod.chips
+
+    def drop_stranger(self, key: Key) -> None:
+        """Forget a pod that was none of ours."""
+        node = self._strangers.pop(key, "")
+        if node:
+            del self._taken[node][key]
+            if not self._taken[node]:
+                del self._taken[node]
 
     def claim(self, owner: tuple[str, ...], pools: Mapping[str, Tenant]) -> None:
         """Hold these pools, and no others, for pods that an object is about to get."""
@@ -174,11 +188,22 @@ class Pools:
         """Slices, and heads, with a pod on a node."""
         return {*self._on_node.get(node, ())}
 
+    def fault(self, node: Node, demand: Demand) -> str:
+        """What keeps pods off a node of the kind, as the rest of a sentence; empty if slices alone may."""
+        taken = self._taken.get(node.metadata.name, {})
+        if (fault := demand.fault(node)) or node.chips - sum(taken.values()) >= demand.chips:
+            return fault
+        return f"is used by pod {'/'.join(min(taken))}"
+
+    def usable(self, pool: str, demand: Demand) -> list[Node]:
+        """Nodes of a pool to which pods could go if no slice were on them."""
+        return [node for node in self.nodes(pool) if demand.wants(node) and not self.fault(node, demand)]
+
     def fits(self, pool: str, demand: Demand, slice_id: str) -> bool:
         """Whether a pool has room for a slice, and no other slice is in it."""
         if any(tenant.slice_id != slice_id for tenant in self.tenants(pool)):
             return False
-        return sum(demand.suits(node) for node in self.nodes(pool)) >= demand.hosts
+        return len(self.usable(pool, demand)) >= demand.hosts
 
 
 def choose(

@@ -199,7 +199,7 @@ class PodSpec(View, frozen=True):
 
 
 class Pod(View, frozen=True):
-    """A pod of ours."""
+    """A pod, as a rule of ours."""
 
     metadata: PodMetadata
     spec: PodSpec = PodSpec()
@@ -211,9 +211,9 @@ class Pod(View, frozen=True):
         return self.metadata.name
 
     @property
-    def asks_for_chips(self) -> bool:
-        """Whether it takes chips, which a quota of its namespace counts."""
-        return any(quantity(each.resources.limits.tpu) for each in self.spec.containers)
+    def chips(self) -> int:
+        """Chips that its containers take, which a quota of its namespace counts."""
+        return sum(int(quantity(each.resources.limits.tpu) or 0) for each in self.spec.containers)
 
     @property
     def attempt(self) -> int:

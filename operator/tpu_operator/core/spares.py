@@ -112,11 +112,9 @@ def free_nodes(view: JobView, factory: PodFactory) -> int:
     """Nodes of the kind that are free and of which no maintenance is announced."""
     pools, demand = view.snapshot.pools, factory.demand
     return sum(
-        demand.suits(node)
-        and not pools.tenants_on(node.metadata.name)
-        and notice_of(node, view.now, view.ahead) is None
+        not pools.tenants_on(node.metadata.name) and notice_of(node, view.now, view.ahead) is None
         for pool in pools.of(demand.selector)
-        for node in pools.nodes(pool)
+        for node in pools.usable(pool, demand)
     )
 
 

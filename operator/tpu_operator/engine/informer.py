@@ -127,6 +127,7 @@ class Informer(Generic[T]):
         namespace: only this namespace; empty for all.
         selector: only objects with these labels.
         fields: only objects with these fields.
+        keep: tells objects that are of interest from others, which no selector does; None keeps all.
         index: maps an object to the key of what it belongs to.
 
     Attributes:
@@ -142,6 +143,7 @@ class Informer(Generic[T]):
         namespace: str = "",
         selector: str = "",
         fields: str = "",
+        keep: Callable[[T], bool] | None = None,
         index: Callable[[T], Key | None] | None = None,
     ) -> None:
         self.resource = resource
@@ -150,6 +152,7 @@ class Informer(Generic[T]):
         self._path = resource.path(namespace)
         selectors = {"labelSelector": selector, "fieldSelector": fields}
         self._selector = {name: value for name, value in selectors.items() if value}
+        self._keep = keep or (lambda _: True)
         self._index_of = index or (lambda _: None)
         self._objects: dict[Key, T] = {}
         self._index: defaultdict[Key, dict[str, T]] = defaultdict(dict)
@@ -275,9 +278,10 @@ class Informer(Generic[T]):
         self._see(self._version)
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
-        """An object; one that cannot be read must not cost us all the others."""
+        """An object of interest; one that cannot be read must not cost us all the others."""
         try:
-            return self._decoder.decode(raw)
+            item = self._decoder.decode(raw)
+            return item if self._keep(item) else None
         except (msgspec.MsgspecError, RecursionError) as error:
             log.warning("%s: an object cannot be read, it is left out: %r", self.resource.plural, error)
             return None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hack.devcluster import fake
-from tests.cluster.operator.jobs import attempts, uids
-from tests.kube import NODE, POD_GROUP, TPUJOB, wait_for
+from tests.cluster.operator.jobs import attempts, restarts, uids
+from tests.kube import NODE, POD, POD_GROUP, TPUJOB, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,3 +131,26 @@ def test_case_67_a_group_outlives_restarts_and_goes_with_suspension_and_with_the
 
 def uid(found: Any) -> str:
     return str(found["metadata"]["uid"]) if found else ""
+
+
+def test_a_pod_of_somebody_else_holds_its_host(hosts: Hosts, jobs: Jobs, kube: Kube) -> None:
+    hosts.uncordon()
+    container = {"name": "main", "image": "example", "resources": {"limits": {"google.com/tpu": "1"}}}
+    spec = {
+        "nodeSelector": {"kubernetes.io/hostname": POOL[1]},
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [container],
+    }
+    kube.create(POD, {"metadata": {"name": "notebook"}, "spec": spec}, jobs.namespace)
+    wait_for(lambda: _phase(kube, jobs.namespace) == "Running", "the pod of somebody else")
+    jobs.create(tpu=V5P)
+    used = f"{POOL[1]} is used by pod {jobs.namespace}/notebook"
+    wait_for(lambda: used in jobs.blocked("Unschedulable"), "the pod to be named")
+    assert not hosts.bound()
+    kube.delete(POD, "notebook", jobs.namespace)
+    assert restarts(jobs.reaches("Running")) == (0, 0, {})
+
+
+def _phase(kube: Kube, namespace: str) -> str | None:
+    phase: str | None = (kube.get(POD, "notebook", namespace) or {}).get("status", {}).get("phase")
+    return phase

@@ -219,8 +219,10 @@ async def pages(c: Client) -> Facts:
     await c.create(SERVICES, "d", spec={"clusterIP": "None"}, metadata={"labels": {"of": "pages"}})
     rest = _object(await c.api.get(c.path(SERVICES), **query, **{"continue": first["metadata"]["continue"]}))
     whole = _object(await c.api.get(c.path(SERVICES), labelSelector="of"))
+    await c.create(SERVICES, "e", spec={"clusterIP": "None"})
+    without = _object(await c.api.get(c.path(SERVICES), labelSelector="!of,!from"))
     return [
-        [[item["metadata"]["name"] for item in page["items"]] for page in (first, rest, whole)],
+        [[item["metadata"]["name"] for item in page["items"]] for page in (first, rest, whole, without)],
         first["metadata"]["resourceVersion"] == rest["metadata"]["resourceVersion"],
         rest["metadata"].get("continue", ""),
         version(whole) > version(first),

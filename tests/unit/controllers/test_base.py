@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from tests.builders import SETTINGS, node
+from tests.builders import SETTINGS, node, node_pool
 from tests.inference import INSTALLATION, inference
 from tests.unit.engine.server import Direct
 from tpu_operator.api import TPUInferenceStatus
@@ -17,6 +17,7 @@ from tpu_operator.controllers.cluster import ClusterState
 from tpu_operator.controllers.inference import InferenceController
 from tpu_operator.controllers.job import JobController
 from tpu_operator.controllers.quotas import QuotaState
+from tpu_operator.core.placement import Demand
 from tpu_operator.core.snapshot import Custom, Pod, PodGroup, Quota
 from tpu_operator.engine.queue import WorkQueue
 
@@ -96,6 +97,24 @@ async def test_nodes_that_join_by_the_thousand_wake_each_that_waits_once(kind: s
     cluster.see_nodes(*(node(f"node-{index}", f"pool-{index // 4}") for index in range(1000)))
     await asyncio.sleep(0.5)
     assert sorted(cluster.queue.added) == sorted(keys)
+
+
+@each_kind
+async def test_pods_of_others_hold_chips_while_they_are_there(kind: str) -> None:
+    cluster = Cluster(kind)
+    cluster.see_nodes(*node_pool("a").values())
+    (informer,) = cluster.state.strangers
+    assert informer not in cluster.controller.informers.values(), "nothing waits for it"
+    container = {"name": "c", "resources": {"limits": {"google.com/tpu": "4"}}}
+    wire = {
+        "metadata": {"name": "x", "namespace": "lab"},
+        "spec": {"nodeName": "a-0", "containers": [container]},
+    }
+    demand = Demand({}, [], hosts=4, chips=4)
+    cluster.see(informer, msgspec.convert(wire, Pod))
+    assert not cluster.state.pools.fits("a", demand, "mine")
+    informer._replace({})
+    assert cluster.state.pools.fits("a", demand, "mine")
 
 
 @each_kind

@@ -98,7 +98,60 @@ class TestWhatFits:
     def test_tolerations_are_those_of_kubernetes(self, toleration: dict[str, Any], tolerated: bool) -> None:
         demand = Demand(SELECTOR, [toleration], hosts=4, chips=4)
         tainted = node("a", "a", taints=[msgspec.to_builtins(Taint("k", "v", "NoSchedule"))])
-        assert demand.suits(tainted) is tolerated
+        assert (demand.fault(tainted) == "") is tolerated
+
+
+def stranger(at: str, *chips: str, name: str = "notebook", **status: Any) -> Pod:
+    """A pod that has nothing to do with us, with containers that take chips."""
+    containers = [
+        {"name": f"c{i}", "resources": {"limits": {"google.com/tpu": n}}} for i, n in enumerate(chips)
+    ]
+    metadata = {"name": name, "namespace": "lab", "labels": {}}
+    return decode_pod({"metadata": metadata, "spec": {"nodeName": at, "containers": containers}}, **status)
+
+
+class TestStrangers:
+    def test_a_pod_of_others_holds_the_chips_of_its_node(self) -> None:
+        pools = pools_of((node_pool("a") | node_pool("b")).values(), [])
+        pools.put_stranger(stranger("a-2", "1"))
+        assert choice(pools) == {"mine": "b"}
+        assert pools.fault(node("a-2", "a"), DEMAND) == "is used by pod lab/notebook"
+        pools.drop_stranger(("lab", "notebook"))
+        assert choice(pools) == {"mine": "a"}
+
+    @pytest.mark.parametrize(
+        "pod",
+        [
+            stranger("", "4"),
+            stranger("elsewhere", "4"),
+            stranger("a-2"),
+            stranger("a-2", "0"),
+            stranger("a-2", "4", phase="Succeeded"),
+        ],
+        ids=["unbound", "elsewhere", "no chips", "zero chips", "finished"],
+    )
+    def test_others_hold_nothing(self, pod: Pod) -> None:
+        pools = pools_of(node_pool("a").values(), [])
+        pools.put_stranger(stranger("a-2", "4"))
+        pools.put_stranger(pod)
+        assert choice(pools) == {"mine": "a"}
+
+    def test_what_is_left_of_a_node_may_do(self) -> None:
+        pools = pools_of(node_pool("a", chips="8").values(), [])
+        pools.put_stranger(stranger("a-0", "2", "2"))
+        assert choice(pools) == {"mine": "a"}
+        pools.put_stranger(stranger("a-0", "1", name="another"))
+        assert choice(pools) == {}
+
+    def test_it_is_named_where_it_is_in_the_way(self) -> None:
+        the_world = World(job(), nodes=node_pool("a"), strangers=[stranger("a-2", "4")]).settle()
+        for name in the_world.pods:
+            assert the_world.pods[name].spec.node_selector.pool == ""
+            the_world.set_pod(name, None, phase="Pending", conditions=[UNSCHEDULABLE])
+        the_world.settle()
+        assert (the_world.job.status.message or "").endswith(
+            "has 3 that pods may use: a-2 is used by pod lab/notebook"
+        )
 
 
 class TestTenants:

@@ -174,3 +174,23 @@ async def test_a_page_of_a_list_has_as_many_objects_as_are_not_too_large(
     informer = await follow(server, 1)
     assert server.limits == limits
     assert len(informer.values()) == sum(limits)
+
+
+async def test_what_is_of_no_interest_is_not_kept() -> None:
+    """Nor what has been of interest."""
+    labelled, plain = pod(labels={"tpu-operator.dev/job": "a"}), pod(resourceVersion="3")
+    server = Watched([{"type": "MODIFIED", "object": plain}], ends=False)
+    server.get = lambda *_, **__: _listed(labelled)  # type: ignore[method-assign]
+    informer = Informer(server, PODS, Pod, keep=lambda each: bool(each.metadata.labels))
+    seen: list[bool] = []
+    informer.listen(lambda _, old, new: seen.append(new is not None))
+    task = asyncio.create_task(informer.run())
+    await asyncio.sleep(1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert seen == [True, False]
+    assert informer.seen == 3
+
+
+async def _listed(*items: dict[str, Any]) -> bytes:
+    return json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()

@@ -13,7 +13,7 @@ from tpu_operator.core.environment import GangSpec
 from tpu_operator.core.slicegroup import Gang, Member, workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
     from datetime import datetime
 
     from tpu_operator.api import Condition, Failure, SliceStatus, TPUJob, TPUJobStatus
@@ -233,6 +233,12 @@ def _gang(
     # A status that was lost, by a restore from backup for instance, is read off the pods again.
     known = [s.attempt - s.restarts_in_place for s in recorded] or [pod.attempt for pod in pods.values()]
     attempt = max([0, *known])
+    ignored = frozenset(_ignored(job, (gone | pods).values(), now))
+    pods |= {
+        name: pod
+        for name, pod in gone.items()
+        if name not in pods and pod.attempt == attempt and _is_over(pod, ignored)
+    }
     present = [pod for pod in pods.values() if pod.attempt == attempt]
     in_place = max(s.restarts_in_place for s in recorded) if recorded else inplace.restarts(present, now)
     # Slices that restarted one by one catch up when the scope becomes the job: nobody took their pods away.
@@ -249,7 +255,7 @@ def _gang(
         pods=pods,
         started=bool(recorded) and started,
         done=frozenset(s.index for s in recorded if s.state == SliceState.SUCCEEDED),
-        ignored=frozenset(_ignored(job, pods.values(), now)),
+        ignored=ignored,
         faults={
             **_misplaced(snapshot, _unproven(present, recorded), now),
             **{name: failures.node_lost(pod, losses[name]) for name, pod in pods.items() if name in losses},
@@ -266,6 +272,14 @@ def _gone(snapshot: JobSnapshot, name: str) -> Pod | None:
     """What was last seen of a pod of ours that is gone."""
     pod = snapshot.gone.get(name)
     return pod if pod and pod.metadata.owner_uid == snapshot.job.metadata.uid else None
+
+
+def _is_over(pod: Pod, ignored: Container[str]) -> bool:
+    """Whether a pod that is gone had done what was expected of it: nobody needs to have taken it away.
+
+    Ended pods go with their nodes, and where there are many.
+    """
+    return pod.succeeded or (pod.failed and pod.name in ignored and pod.told_to_go is None)
 
 
 def _last(

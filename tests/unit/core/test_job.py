@@ -422,6 +422,35 @@ class TestEnd:
         assert the_world.job.status.ready == "4/4"
         assert the_world.job.status.completion_time is not None
 
+    @pytest.mark.parametrize("name", ["train-0-1", "train-head"])
+    def test_who_has_ended_well_is_not_missed(self, name: str) -> None:
+        """Ended pods go with their nodes, or where there are many."""
+        the_world = world(head={"spec": {"containers": [{"name": "driver", "image": "driver"}]}}).run()
+        the_world.set_pod(name, **terminated(0))
+        the_world.settle().vanish(name).settle()
+        assert the_world.job.status.phase == "Running"
+        assert the_world.job.status.restarts.total == 0
+        assert name not in the_world.pods
+        the_world.all_pods(**terminated(0)).settle()
+        assert the_world.job.status.phase == "Succeeded"
+
+    def test_who_has_ended_well_is_made_again_with_the_others(self) -> None:
+        the_world = world().run()
+        the_world.set_pod("train-0-1", **terminated(0))
+        the_world.settle().vanish("train-0-1").settle()
+        the_world.set_pod("train-0-2", **terminated(1))
+        the_world.settle()
+        assert the_world.job.status.slices[0].attempt == 1
+        assert set(the_world.pods) == FOUR
+
+    def test_who_may_fail_is_not_missed(self) -> None:
+        rules = {"rules": [{"onExitCodes": [3], "action": "Ignore"}]}
+        the_world = world(failurePolicy=rules).run()
+        the_world.set_pod("train-0-1", **terminated(3))
+        the_world.settle().vanish("train-0-1").settle()
+        assert the_world.job.status.restarts.total == 0
+        assert "train-0-1" not in the_world.pods
+
     def test_the_leader_decides_where_that_is_asked_for(self) -> None:
         the_world = world(successPolicy="Leader").run()
         the_world.set_pod("train-0-0", **terminated(0))

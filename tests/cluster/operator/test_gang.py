@@ -66,6 +66,11 @@ class Hosts:
     def group(self) -> Object | None:
         return self.kube.get(POD_GROUP, "train-0", self.jobs.namespace)
 
+    def groups(self) -> dict[str, int]:
+        """Pods of each PodGroup that have to find nodes at the same time, by its name."""
+        found = self.kube.list(POD_GROUP, self.jobs.namespace)
+        return {g["metadata"]["name"]: g["spec"]["schedulingPolicy"]["gang"]["minCount"] for g in found}
+
     def tried(self) -> str:
         """What the scheduler says of the group; empty before it has tried."""
         conditions = (self.group() or {}).get("status", {}).get("conditions", ())
@@ -127,6 +132,16 @@ def test_case_67_a_group_outlives_restarts_and_goes_with_suspension_and_with_the
     assert uid(hosts.group()) not in {"", uid(before)}
     kube.delete(TPUJOB, "train", jobs.namespace)
     wait_for(lambda: not jobs.pods() and hosts.group() is None, "pods and PodGroup to go with the job")
+
+
+def test_case_67_a_resized_job_has_groups_of_its_new_size(hosts: Hosts, jobs: Jobs, kube: Kube) -> None:
+    jobs.create(tpu=V5P | {"slices": 2}, scheduling={"gang": "PodGroup"})
+    wait_for(lambda: hosts.groups() == {"train-0": 4, "train-1": 4}, "a PodGroup for each slice")
+    jobs.change(suspend=True)
+    jobs.reaches("Suspended")
+    wait_for(lambda: hosts.groups() == {}, "the PodGroups of a suspended job to go")
+    jobs.change(suspend=False, tpu={"topology": "2x2x2", "slices": 1})
+    wait_for(lambda: hosts.groups() == {"train-0": 2}, "a PodGroup of the new size")
 
 
 def uid(found: Any) -> str:

@@ -14,7 +14,7 @@ DOCS := .venv-docs
 SEEDS ?= 0-19999
 SOAK_SECONDS ?= 600
 LONG := tests/cluster/inference/test_analysis.py tests/cluster/inference/test_failing.py \
-	tests/cluster/inference/test_revisions.py tests/cluster/inference/test_autoscaler.py \
+	tests/cluster/inference/test_revisions.py tests/cluster/inference/test_autoscaler.py tests/cluster/bad_input \
 	tests/cluster/operations tests/cluster/chart tests/cluster/client/test_page.py tests/e2e/serving tests/e2e/rollout_load \
 	tests/e2e/test_ray.py tests/e2e/test_hang.py tests/e2e/test_multislice.py
 ROLLOUT_SPACE ?= all
@@ -91,6 +91,9 @@ faults: venv binaries ## The operator killed and cut off at every turn
 operations: venv binaries ## Changes of specs, generated from the CRD, in sequences (OPS_SEEDS=0-9)
 	@$(BIN)/pytest tests/cluster/operations
 
+bad-input: venv binaries ## 5,000 odd objects at the API server, with the operator at work on them (BAD_OBJECTS=5000)
+	@$(BIN)/pytest -o log_cli=true --log-cli-level=INFO tests/cluster/bad_input
+
 chart-test: venv binaries ## helm upgrade, uninstall and install under twenty running jobs, and the chart's rights
 	@$(BIN)/pytest tests/cluster/chart
 
@@ -141,4 +144,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: docs chart-test bench-launcher sbom release soak-rollout operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo
+.PHONY: bad-input docs chart-test bench-launcher sbom release soak-rollout operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo

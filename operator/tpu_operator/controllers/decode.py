@@ -33,6 +33,7 @@ def decode(kind: type[M], custom: Custom) -> M:
                 "generation": meta.generation,
                 "deletionTimestamp": meta.deletion_timestamp,
                 "labels": meta.labels,
+                "annotations": msgspec.to_builtins(meta.annotations),
             },
             "spec": msgspec.json.decode(custom.spec),
             "status": custom.status,

@@ -472,13 +472,25 @@ class _Shaped(View, frozen=True):
     tpu: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class CustomAnnotations(View, frozen=True):
+    """The annotations of an object of our kinds that decisions read."""
+
+    promoted: str = msgspec.field(default="", name=names.ANNOTATION_PROMOTED)
+
+
+class CustomMetadata(Metadata, frozen=True):
+    """Metadata of an object of our kinds."""
+
+    annotations: CustomAnnotations = CustomAnnotations()
+
+
 class Custom(View, frozen=True):
     """An object of one of our kinds, undecoded: pydantic reads it when it is reconciled.
 
     The spec is as it came, since a megabyte of a template would be many of dictionaries.
     """
 
-    metadata: Metadata
+    metadata: CustomMetadata
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: dict[str, Any] = msgspec.field(default_factory=dict)
 

@@ -11,9 +11,10 @@ import pytest
 from tests.builders import SETTINGS, node, node_pool
 from tests.inference import INSTALLATION, inference
 from tests.unit.engine.server import Direct
-from tpu_operator.api import TPUInferenceStatus
+from tpu_operator.api import TPUInference, TPUInferenceStatus
 from tpu_operator.controllers.base import Sources
 from tpu_operator.controllers.cluster import ClusterState
+from tpu_operator.controllers.decode import decode
 from tpu_operator.controllers.inference import InferenceController
 from tpu_operator.controllers.job import JobController
 from tpu_operator.controllers.quotas import QuotaState
@@ -194,3 +195,10 @@ async def test_quota_that_one_object_is_about_to_use_is_not_there_for_those_of_o
     assert quotas.view("TPUJob", ("other", "train")).claimed == {}
     quotas.claim("TPUJob", KEY, {})
     assert quotas.view("TPUInference", KEY).claimed == {}
+
+
+def test_what_somebody_has_promoted_is_seen() -> None:
+    promoted = {"tpu-operator.dev/promoted": "3/1"}
+    wire = inference().wire()
+    seen = custom(**wire | {"metadata": wire["metadata"] | {"annotations": promoted | {"other": "x"}}})
+    assert decode(TPUInference, seen).metadata.annotations == promoted

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.builders import NOW, stamp
 from tpu_operator.controllers.inferencemetrics import InferenceMetrics
-from tpu_operator.core.snapshot import Custom, Metadata
+from tpu_operator.core.snapshot import Custom, CustomMetadata
 
 STATUS = {
     "phase": "Rolling",
@@ -23,7 +23,7 @@ STATUS = {
 
 def samples(status: dict[str, Any], *, leads: bool = True) -> dict[tuple[str, ...], float]:
     """Values by the name of the metric and its labels, without namespace and name."""
-    each = Custom(Metadata("qwen", "default"), status=status)
+    each = Custom(CustomMetadata("qwen", "default"), status=status)
     found = InferenceMetrics(lambda: [each], lambda: leads, lambda: NOW).collect()
     own = {"namespace", "name"}
     return {

@@ -11,7 +11,7 @@ import kubernetes.dynamic
 from kubernetes.dynamic.exceptions import NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 Object = dict[str, Any]
@@ -80,6 +80,25 @@ class Kube:
         self.resource(kind).status.patch(
             name=name, namespace=namespace, body={"status": status}, content_type=MERGE
         )
+
+
+def unready(pods: Iterable[Object]) -> str:
+    """The pods that the API server has as not ready, for the message of a test that has waited in vain.
+
+    An operator has missed what it does not show here; what it does show, kubelet or kwok has not done.
+    """
+    return "; not ready at the API server: " + (", ".join(filter(None, map(_unready, pods))) or "no pod")
+
+
+def _unready(pod: Object) -> str:
+    status = pod.get("status", {})
+    ready = next((each["status"] for each in status.get("conditions") or () if each["type"] == "Ready"), None)
+    going = "deletionTimestamp" in pod["metadata"]
+    if ready == "True" and not going:
+        return ""
+    node = pod["spec"].get("nodeName", "no node")
+    state = f"{status.get('phase')}, Ready={ready}" + (", Terminating" if going else "")
+    return f"{pod['metadata']['name']} on {node} ({state})"
 
 
 def wait_for(what: Callable[[], T | None], why: str, patience: float = PATIENCE) -> T:

@@ -16,6 +16,7 @@ from hack.devcluster import (
     nodes,
     packages,
     process,
+    reminder,
     teardown,
     tpu,
 )
@@ -98,6 +99,8 @@ def _prepare(layout: Layout, shape: Shape) -> Record:
         directory.mkdir(parents=True, exist_ok=True)
     cgroups.create(layout.cgroup)
     host_ip, server_ip = network.create(layout.netns)
+    if shape.fake_nodes:
+        network.shut_off(layout.netns, fake.NOWHERE)
     record = Record(shape, host_ip, server_ip)
     record.save(layout.record)
     return record
@@ -124,7 +127,8 @@ def _start_all(layout: Layout, record: Record, bins: dict[str, Path]) -> None:
 def _agents(layout: Layout, record: Record, bins: dict[str, Path]) -> list[Component]:
     """Describe what needs the API server to start."""
     real = nodes.agents(layout, record, bins) if record.shape.nodes else []
-    return [*real, *([fake.component(layout, record, bins)] if record.shape.fake_nodes else [])]
+    played = [fake.component(layout, record, bins), reminder.component(layout)]
+    return [*real, *(played if record.shape.fake_nodes else [])]
 
 
 def _boot_nodes(layout: Layout, record: Record, bins: dict[str, Path]) -> None:

@@ -15,6 +15,9 @@ _ANNOTATION = "kwok.x-k8s.io/node"
 HOLD = "devcluster/hold"
 """Annotation that makes kwok leave a node or a pod as it is: pending, running, not ready or terminating."""
 _IP = "10.200.0.1"
+_PODS = "10.128.0.0/12"
+NOWHERE = (f"{_IP}/32", _PODS)
+"""Addresses of fake nodes and their pods, at which nobody answers."""
 _PORT = 10247
 _RESOURCES = {"cpu": "96", "memory": "192Gi", "pods": "110", **tpu.RESOURCES}
 _NODE_STATUS = """
@@ -143,7 +146,7 @@ def _configuration() -> dict[str, Any]:
         "kind": "KwokConfiguration",
         "options": {
             "manageNodesWithAnnotationSelector": f"{_ANNOTATION}=fake",
-            "cidr": "10.128.0.0/12",
+            "cidr": _PODS,
             "nodeIP": _IP,
             "nodePort": _PORT,
             # Renewed every quarter of it: a thousand nodes would keep the API server busy with less.

@@ -67,6 +67,12 @@ def add_bridge(netns: str) -> None:
     run([*inside, "nft", _MASQUERADE])
 
 
+def shut_off(netns: str, subnets: Iterable[str]) -> None:
+    """Have connections to addresses that nobody has fail at once; packets to them would be lost."""
+    for subnet in subnets:
+        run(["ip", "-n", netns, "route", "add", "unreachable", subnet])
+
+
 def exists(netns: str) -> bool:
     """Tell whether the namespace is there."""
     return (_NAMES / netns).exists()

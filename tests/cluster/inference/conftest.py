@@ -26,9 +26,12 @@ def models(kube: Kube, namespace: str) -> Iterator[Models]:
     wait_for(lambda: _gone(kube, namespace), f"the pods of {namespace} to go")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make_nodes(kube: Kube) -> Iterator[Callable[..., list[str]]]:
-    """Makes nodes that no other test asks for, each in a pool of its own unless labels say otherwise."""
+    """Makes nodes that no other test asks for, each in a pool of its own unless labels say otherwise.
+
+    They outlive the pods of each test, which nobody would end without a node.
+    """
     made: list[str] = []
 
     def make(prefix: str, count: int, **labels: str) -> list[str]:
@@ -48,7 +51,7 @@ def make_nodes(kube: Kube) -> Iterator[Callable[..., list[str]]]:
         kube.delete(NODE, name)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def single_hosts(make_nodes: Callable[..., list[str]]) -> None:
     """Nodes for ten replicas of one host."""
     make_nodes("single", 10, **{"tpu-topology": ONE_HOST["topology"]})

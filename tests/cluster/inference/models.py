@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tests.judge import Bounds, Judge
-from tests.kube import POD, Kube, Object, wait_for
+from tests.kube import POD, Kube, Object, unready, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +71,7 @@ class Models:
         try:
             return wait_for(there, f"phase {phase} of {name} and {wanted}")
         except AssertionError as error:
-            raise AssertionError(f"{error}; it is {json.dumps(self.status(name), indent=1)}") from None
+            raise AssertionError(f"{error}; {self.shown(name)}") from None
 
     def serves(self, name: str = "qwen", **wanted: Any) -> Object:
         """Wait until all replicas are ready, and of the revision that the spec has."""
@@ -103,7 +103,11 @@ class Models:
         try:
             return wait_for(there, f"{kind} of {name} to be {status}/{reason}")
         except AssertionError as error:
-            raise AssertionError(f"{error}; it is {json.dumps(self.status(name), indent=1)}") from None
+            raise AssertionError(f"{error}; {self.shown(name)}") from None
+
+    def shown(self, name: str = "qwen") -> str:
+        """What the operator says, and how the API server has the pods."""
+        return f"it is {json.dumps(self.status(name), indent=1)}{unready(self.pods(name).values())}"
 
     def end_pod(self, pod: str, exit_code: int = 1) -> None:
         """End a pod as its kubelet would, with a report of the launcher."""

@@ -6,7 +6,7 @@ import json
 import time
 from typing import Any
 
-from tests.kube import POD, TPUJOB, Kube, Object, wait_for
+from tests.kube import POD, TPUJOB, Kube, Object, unready, wait_for
 
 ATTEMPT = "tpu-operator.dev/attempt"
 HOLD = {"metadata": {"finalizers": ["example.com/hold"]}}
@@ -44,14 +44,14 @@ class Jobs:
         try:
             return wait_for(there, f"phase {phase} of {name}")
         except AssertionError as error:
-            raise AssertionError(f"{error}; it is {json.dumps(self.status(name), indent=1)}") from None
+            raise AssertionError(f"{error}; {self.shown(name)}") from None
 
     def blocked(self, reason: str, name: str = "train") -> str:
         """Wait until the job is blocked for that reason; the message."""
         try:
             condition = wait_for(lambda: self._blocked(name, reason), f"{name} to be blocked by {reason}")
         except AssertionError as error:
-            raise AssertionError(f"{error}; it is {json.dumps(self.status(name), indent=1)}") from None
+            raise AssertionError(f"{error}; {self.shown(name)}") from None
         return str(condition["message"])
 
     def _blocked(self, name: str, reason: str) -> Object | None:
@@ -59,6 +59,10 @@ class Jobs:
             if (condition["type"], condition["status"], condition["reason"]) == ("Blocked", "True", reason):
                 return dict(condition)
         return None
+
+    def shown(self, name: str = "train") -> str:
+        """What the operator says, and how the API server has the pods."""
+        return f"it is {json.dumps(self.status(name), indent=1)}{unready(self.pods(name).values())}"
 
     def pods(self, name: str = "train") -> dict[str, Object]:
         found = self.kube.list(POD, self.namespace, f"tpu-operator.dev/job={name}")

@@ -25,9 +25,9 @@ CORDON: Object = {"spec": {"unschedulable": True}}
 UNCORDON: Object = {"spec": {"unschedulable": None}}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pool(kube: Kube) -> Iterator[None]:
-    """A node pool of four hosts, one of them cordoned."""
+    """A node pool of four hosts; it outlives the pods of each test, which nobody would end without a node."""
     for name in POOL:
         made = copy.deepcopy(fake.node(0))
         labels = {
@@ -38,18 +38,17 @@ def pool(kube: Kube) -> Iterator[None]:
         }
         made["metadata"] |= {"name": name, "labels": made["metadata"]["labels"] | labels}
         kube.create(NODE, made)
-        taints = {"spec": {"taints": made["spec"]["taints"]}}
-        kube.patch(NODE, name, "", taints | (CORDON if name == POOL[-1] else {}))
+        kube.patch(NODE, name, "", {"spec": {"taints": made["spec"]["taints"]}})
     yield
     for name in POOL:
         kube.delete(NODE, name)
 
 
 @pytest.fixture
-def hosts(jobs: Jobs, pool: None) -> Iterator[Hosts]:
-    """The hosts of that pool; no pod of the test is left on them."""
-    yield Hosts(jobs)
-    jobs.kube.patch(NODE, POOL[-1], "", UNCORDON)
+def hosts(jobs: Jobs, pool: None) -> Hosts:
+    """The hosts of that pool, one of them cordoned."""
+    jobs.kube.patch(NODE, POOL[-1], "", CORDON)
+    return Hosts(jobs)
 
 
 class Hosts:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hack.devcluster import fake
 from tests.cluster.operator.jobs import of_slice, uids
 from tests.docs import examples
-from tests.kube import NODE, wait_for
+from tests.kube import NODE, POD, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tests.cluster.operator.jobs import Jobs
     from tests.kube import Kube, Object
 
 pytestmark = pytest.mark.usefixtures("operator")
 POOL = "cloud.google.com/gke-nodepool"
+HELD: Object = {"metadata": {"annotations": {fake.HOLD: "true"}}}
 
 
 @pytest.fixture
@@ -51,7 +52,19 @@ def reaches(jobs: Jobs, *states: str) -> list[dict[str, Any]]:
     try:
         return wait_for(there, f"slices {states}")
     except AssertionError as error:
-        raise AssertionError(f"{error}; it is {json.dumps(jobs.status(), indent=1)}") from None
+        raise AssertionError(f"{error}; {jobs.shown()}") from None
+
+
+def lose(jobs: Jobs, nodes: Iterable[Object], pods: Iterable[str]) -> None:
+    """Delete nodes and then the pods on them, as Kubernetes' collector does some 45 s later."""
+    for pod in pods:
+        jobs.kube.patch(POD, pod, jobs.namespace, HELD)
+    for node in nodes:
+        jobs.kube.delete(NODE, node["metadata"]["name"])
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
+    for pod in pods:
+        jobs.pod_status(pod, phase="Failed", conditions=[target])
+        jobs.kube.delete(POD, pod, jobs.namespace, gracePeriodSeconds=0)
 
 
 def test_a_slice_that_has_lost_its_pool_gets_the_spares(
@@ -63,10 +76,8 @@ def test_a_slice_that_has_lost_its_pool_gets_the_spares(
     assert jobs.status()["ready"] == "8/8"
     assert len({each["nodePool"] for each in before}) == 3
     untouched = uids(of_slice(jobs.pods(), 0))
-    lost = before[1]["nodePool"]
-    for node in kube.list(NODE, "", f"{POOL}={lost}"):
-        deleted.append(node)
-        kube.delete(NODE, node["metadata"]["name"])
+    deleted += kube.list(NODE, "", f"{POOL}={before[1]['nodePool']}")
+    lose(jobs, deleted, of_slice(jobs.pods(), 1))
     wait_for(lambda: slices(jobs)[1].get("nodePool") == before[2]["nodePool"], "the take-over")
     after = reaches(jobs, "Running", "Running", "Spare")
     assert example.shown(jobs.reaches("Running", restarts=1)) == example.status
@@ -79,7 +90,7 @@ def test_a_spare_that_is_deleted_by_hand_is_made_again(jobs: Jobs, kube: Kube) -
     jobs.create(tpu={"accelerator": "v5e", "topology": "4x4", "spareSlices": 1})
     reaches(jobs, "Running", "Spare")
     before = uids(of_slice(jobs.pods(), 0))
-    kube.delete(("v1", "Pod"), "train-1-2", jobs.namespace)
+    kube.delete(POD, "train-1-2", jobs.namespace)
     wait_for(lambda: slices(jobs)[1]["attempt"] == 1, "the spare's next attempt")
     reaches(jobs, "Running", "Spare")
     assert uids(of_slice(jobs.pods(), 0)) == before

@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from tests.kube import wait_for
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from hack.devcluster import Cluster
     from tests.cluster.operator.jobs import Jobs
@@ -22,47 +24,59 @@ HOOK = ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration")
 
 
 @pytest.fixture
-def hang(control_plane: Cluster, jobs: Jobs, kube: Kube) -> Iterator[Callable[[int, str], None]]:
-    """Sends pods of the job's namespace to a webhook that takes connections and says nothing."""
+def webhook(control_plane: Cluster, jobs: Jobs, kube: Kube) -> Iterator[Webhook]:
+    """It is asked about pods of the job's namespace once it is told how."""
     server = yaml.safe_load(control_plane.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
     with socket.socket(type=socket.SOCK_DGRAM) as route:
         route.connect((urlsplit(server).hostname, 1))
         here = route.getsockname()[0]
-    silent = socket.create_server((here, 0), backlog=100)
-    name = f"hangs-{jobs.namespace}"
+    found = Webhook(kube, jobs.namespace, here)
+    yield found
+    found.remove()
 
-    def configure(seconds: int, policy: str) -> None:
+
+class Webhook:
+    """A webhook that takes connections and says nothing."""
+
+    def __init__(self, kube: Kube, namespace: str, here: str) -> None:
+        self._kube, self._namespace, self._here = kube, namespace, here
+        self._silent = socket.create_server((here, 0), backlog=100)
+
+    def hang(self, seconds: int, policy: str) -> None:
         hook = {
             "name": "hangs.example.com",
-            "clientConfig": {"url": f"https://{here}:{silent.getsockname()[1]}/"},
+            "clientConfig": {"url": f"https://{self._here}:{self._silent.getsockname()[1]}/"},
             "rules": [
                 {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
             ],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": jobs.namespace}},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self._namespace}},
             "timeoutSeconds": seconds,
             "failurePolicy": policy,
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
         }
-        kube.create(HOOK, {"metadata": {"name": name}, "webhooks": [hook]})
+        body = {"metadata": {"name": f"hangs-{self._namespace}"}, "webhooks": [hook]}
+        self._kube.create(HOOK, body)
 
-    yield configure
-    kube.delete(HOOK, name)
-    silent.close()
+    def remove(self) -> None:
+        """Ask it no more, and end the questions that it has not answered."""
+        self._kube.delete(HOOK, f"hangs-{self._namespace}")
+        self._silent.close()
 
 
-def test_one_that_may_fail_is_waited_for(jobs: Jobs, hang: Callable[[int, str], None]) -> None:
-    """Ten seconds are the default."""
-    hang(10, "Ignore")
+def test_one_that_may_fail_is_waited_for(jobs: Jobs, webhook: Webhook) -> None:
+    """Ten seconds are the default. Pods are made in groups: the first of them has all the time it takes."""
+    webhook.hang(10, "Ignore")
     jobs.create()
+    wait_for(jobs.pods, "the first pod")
+    assert jobs.condition("Blocked").get("reason") != "CreateRefused"
+    webhook.remove()
     jobs.reaches("Running")
 
 
-def test_one_that_takes_longer_than_a_write_has_is_named(
-    jobs: Jobs, kube: Kube, hang: Callable[[int, str], None]
-) -> None:
-    hang(30, "Fail")
+def test_one_that_takes_longer_than_a_write_has_is_named(jobs: Jobs, webhook: Webhook) -> None:
+    webhook.hang(30, "Fail")
     jobs.create()
     assert "hangs.example.com" in jobs.blocked("CreateRefused")
-    kube.delete(HOOK, f"hangs-{jobs.namespace}")
+    webhook.remove()
     jobs.reaches("Running")

@@ -127,8 +127,9 @@ def _start_all(layout: Layout, record: Record, bins: dict[str, Path]) -> None:
 def _agents(layout: Layout, record: Record, bins: dict[str, Path]) -> list[Component]:
     """Describe what needs the API server to start."""
     real = nodes.agents(layout, record, bins) if record.shape.nodes else []
-    played = [fake.component(layout, record, bins), reminder.component(layout)]
-    return [*real, *(played if record.shape.fake_nodes else [])]
+    if not record.shape.fake_nodes:
+        return real
+    return [*real, fake.component(layout, record, bins), reminder.component(layout)]
 
 
 def _boot_nodes(layout: Layout, record: Record, bins: dict[str, Path]) -> None:

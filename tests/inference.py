@@ -239,6 +239,7 @@ class InferenceWorld:
         name = manifest["metadata"]["name"]
         if manifest["kind"] == "ControllerRevision":
             old = self.revisions[name]
+            assert manifest["data"] == old.data, "the API server has data immutable"
             self.revisions[name] = msgspec.structs.replace(old, revision=manifest["revision"])
         elif manifest["kind"] == "Service":
             self.services[name] = msgspec.json.decode(json.dumps(manifest), type=Service)

@@ -126,4 +126,4 @@ def test_a_canary_with_bad_figures_is_rolled_back_within_the_budgets(
         engines.set("tokens", 50.0, revision=new)
         models.has_condition("Progressing", "False", "RolledBack")
     status = models.status()
-    assert (status["phase"], status["currentRevision"]) == ("Serving", old)
+    assert (status["phase"], status["reason"], status["currentRevision"]) == ("Serving", "RolledBack", old)

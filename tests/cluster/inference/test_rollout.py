@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.inference.models import HELD, HOSTS, ONE_HOST, image, judged, label, role, uids
+from tests.cluster.inference.models import HELD, HOSTS, ONE_HOST, REVISION, image, judged, label, role, uids
 from tests.kube import POD, wait_for
 
 if TYPE_CHECKING:
@@ -84,6 +84,12 @@ def test_pc11_the_old_spec_applied_again_goes_back_to_its_revision_and_pods(mode
             models.kube.delete(POD, name, models.namespace, gracePeriodSeconds=0)
     assert models.serves()["currentRevision"] == old
     assert uids(models.pods()) == before
+    # It is the newest of the history again, and nothing is wrong with that.
+    numbers = {
+        each["metadata"]["name"]: each["revision"] for each in models.kube.list(REVISION, models.namespace)
+    }
+    assert max(numbers, key=numbers.__getitem__) == f"qwen-{old}"
+    wait_for(lambda: models.condition("Blocked").get("status") != "True", "nothing to be refused")
 
 
 def test_pc12_a_revision_that_never_becomes_ready_takes_nothing_down(

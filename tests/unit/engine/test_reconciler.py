@@ -175,6 +175,18 @@ class TestTrouble:
         assert len([call for call in server.calls if call.method == "PATCH"]) == writes
         assert ("exists and belongs to something else" in refusals[-1]) is (not writes)
 
+    async def test_what_is_compared_byte_by_byte_is_written_in_one_way_only(self) -> None:
+        wanted = pod() | {"apiVersion": "apps/v1", "kind": "ControllerRevision", "data": {"b": 1, "a": "<>"}}
+
+        async def answer(call: Call) -> bytes | None:
+            return b'{"items": []}' if call.method == "GET" else None
+
+        server = Scripted(answer)
+        await reconcile(Kind(lambda *_: Plan(creates=(wanted,))), server, seconds=1)
+        written = [(call.method, call.body) for call in server.calls if call.method != "GET"]
+        assert written[0] == ("PATCH", wanted)
+        assert not server.made("controllerrevisions")
+
     async def test_trouble_with_a_deletion_does_not_make_the_operator_spin(self) -> None:
         server = fails_with(500, method="DELETE")
         shown: list[str] = []

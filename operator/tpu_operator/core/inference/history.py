@@ -30,7 +30,9 @@ def applies(view: InferenceView) -> list[Manifest]:
     """The newest revision, if it was there before and others came after it."""
     if not view.newest.number or view.newest.number == _latest(view):
         return []
-    return [_manifest(view, _latest(view) + 1)]
+    manifest = _manifest(view, _latest(view) + 1)
+    stored = view.snapshot.revisions[manifest["metadata"]["name"]]
+    return [manifest | {"data": stored.data}]
 
 
 def deletes(view: InferenceView) -> list[Delete]:

@@ -69,12 +69,14 @@ check: venv ## Lint, types, import contracts, generated files
 	@$(BIN)/python -m tpu_operator.api.reference --check docs/api.md
 	@$(BIN)/python -m hack.dependencies --check docs/dependencies.md
 	@$(BIN)/python -m hack.reasons --check docs/reasons.md
+	@$(BIN)/python -m hack.migration --check docs/migrate-from-torch-xla.md
 
-generate: venv ## Write generated files (crds/, docs/api.md, docs/dependencies.md, docs/reasons.md)
+generate: venv ## Write generated files (crds/, docs/api.md, docs/dependencies.md, docs/reasons.md, tables of docs/migrate-from-torch-xla.md)
 	@$(BIN)/python -m tpu_operator.api.crd --write crds
 	@$(BIN)/python -m tpu_operator.api.reference --write docs/api.md
 	@$(BIN)/python -m hack.dependencies --write docs/dependencies.md
 	@$(BIN)/python -m hack.reasons --write docs/reasons.md
+	@$(BIN)/python -m hack.migration --write docs/migrate-from-torch-xla.md
 
 unit: venv ## Tests without a cluster
 	@$(BIN)/pytest tests/unit tests/property

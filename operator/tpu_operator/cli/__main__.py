@@ -26,6 +26,7 @@ from tpu_operator.cli import (
 )
 from tpu_operator.cli.command import Call, Command, CommandError, Exit, Parser
 from tpu_operator.cli.dashboard import command as dashboard
+from tpu_operator.cli.migrate import command as migrate
 from tpu_operator.cli.server import explain as explain_error
 from tpu_operator.cli.text import Terminal
 from tpu_operator.engine.client import ApiError
@@ -47,6 +48,7 @@ COMMANDS = (
     topologies.COMMAND,
     explain.COMMAND,
     doctor.COMMAND,
+    migrate.COMMAND,
     dashboard.COMMAND,
 )
 GROUPS = {"rollout": "look at the rollout of a TPUInference, stop it, let it go on, go back"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpu_runtime import emulate
-from tpu_runtime.frameworks import jax, torchtpu
+from tpu_runtime.frameworks import jax, torchtpu, torchxla
 from tpu_runtime.processes import Command
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ LOCAL_RANK = "TPU_OPERATOR_LOCAL_RANK"
 
 def commands(env: HostEnvironment, argv: Sequence[str]) -> list[Command]:
     """The processes of this host, each with its whole environment."""
+    env = torchxla.addressed(env)
     if env.launcher == "torchrun":
         return [Command(torchtpu.agent_command(env, argv), {**env.variables, **torchtpu.variables(env)})]
     return [Command(argv, _variables(env, local_rank), local_rank) for local_rank in range(env.processes)]

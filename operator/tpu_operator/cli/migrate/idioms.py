@@ -114,7 +114,7 @@ CHAPTERS: Final = (
                 "torch.accelerator.current_accelerator().type",
                 'it is "tpu", in lower case',
             ),
-            Idiom("xr.set_device_type", gone=True, note="the device of a TPU pod is the TPU"),
+            Idiom("xr.set_device_type xr.using_pjrt", gone=True, note="the device of a TPU pod is the TPU"),
             Idiom("xm.is_xla_tensor", 'tensor.device.type == "tpu"'),
             Idiom("xm.send_cpu_data_to_device", 'tensor.to("tpu")'),
             Idiom(
@@ -232,6 +232,9 @@ CHAPTERS: Final = (
                 "if dist.get_rank() == 0: print(…)",
                 "with local=True once for each host: int(os.environ['LOCAL_RANK'])",
             ),
+            Idiom(
+                "xmp.create_optimized_replica_groups", gone=True, note="a group of all processes has no need"
+            ),
             Idiom("xm.do_on_ordinals", "if dist.get_rank() in ordinals: …"),
             Idiom("xm.rendezvous xm.xla_rendezvous", "dist.barrier()", "a payload: dist.all_gather_object"),
         ),
@@ -268,6 +271,11 @@ CHAPTERS: Final = (
                 "xm.all_reduce",
                 "dist.all_reduce(tensor)",
                 "in place, and without scale: divide by dist.get_world_size()",
+            ),
+            Idiom(
+                "xm.REDUCE_SUM xm.REDUCE_MUL xm.REDUCE_AND xm.REDUCE_OR xm.REDUCE_MIN xm.REDUCE_MAX",
+                "dist.ReduceOp.SUM",
+                "or PRODUCT, BAND, BOR, MIN, MAX",
             ),
             Idiom("xm.all_gather xm.all_gather_bucketized", "dist.all_gather_into_tensor(out, tensor)"),
             Idiom(
@@ -417,6 +425,11 @@ CHAPTERS: Final = (
                 note="there are no counters of lazy tensors; torch.profiler shows what was compiled and ran",
             ),
             Idiom("xm.RateTracker", "time.perf_counter()"),
+            Idiom("torch_xla.test.*", note="helpers of torch_xla's own tests and examples"),
+            Idiom(
+                "torch_xla._XLAC.* torch_xla._internal.* torch_xla.experimental.plugins.*",
+                note="torch_xla's inside, which has no counterpart",
+            ),
         ),
     ),
     Chapter(
@@ -447,6 +460,11 @@ CHAPTERS: Final = (
                 gone=True,
                 note="it is about lazy tensors",
                 kind=Kind.VARIABLE,
+            ),
+            Idiom(
+                "torch_xla.core.xla_env_vars.*",
+                'os.environ["…"]',
+                "names of variables, of which those of torchrun stay: RANK, LOCAL_RANK, WORLD_SIZE",
             ),
             Idiom(
                 "XRT_TPU_CONFIG XRT_WORKERS XRT_DEVICE_MAP XRT_MESH_SERVICE_ADDRESS",
@@ -502,14 +520,11 @@ def lookup(name: str) -> Idiom | None:
     name, known = usual(name), named(Kind.NAME)
     if name == PACKAGE or any(one.startswith(f"{name}.") for one in known):
         return None
-    if name in known:
-        return known[name]
     parts = name.split(".")
-    for size in range(len(parts) - 1, 0, -1):
-        below = ".".join((*parts[:size], ANYTHING))
-        if below in known:
-            return known[below]
-    return UNKNOWN
+    wholes = (".".join(parts[:size]) for size in range(len(parts), 1, -1))
+    # What a class has belongs to the class, as in `xs.Mesh.from_str`.
+    rows = (known.get(whole) or known.get(f"{whole}.{ANYTHING}") for whole in wholes)
+    return next((row for row in rows if row), UNKNOWN)
 
 
 def imported(module: str) -> Idiom:

@@ -133,6 +133,11 @@ def test_what_the_table_does_not_have_is_said_to_be_unknown() -> None:
     assert "the table does not" in one.note
 
 
+def test_what_a_class_has_is_of_the_class() -> None:
+    (_, one) = found("import torch_xla.distributed.spmd as xs\nxs.Mesh.from_str(text)\n")
+    assert (one.found, one.instead) == ("xs.Mesh.from_str", NAMES["torch_xla.distributed.spmd.Mesh"].instead)
+
+
 def test_names_that_come_by_a_star_cannot_be_followed() -> None:
     (one,) = found("from torch_xla.core.xla_model import *\nmark_step()\n")
     assert "cannot be followed" in one.note

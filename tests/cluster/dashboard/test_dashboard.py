@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.accounts import account
-from tests.cluster.cli.test_cli import Kubectl
+from tests.cluster.cli.kubectl import Kubectl
 from tests.cluster.dashboard.chromium import chromium
 from tests.cluster.inference.models import Models, image
 from tests.cluster.operator.jobs import Jobs

@@ -294,7 +294,7 @@ class World:
         elif manifest["kind"] == "Workload":
             self.made += 1
             metadata = manifest["metadata"] | {"uid": f"uid-{name}-{self.made}"}
-            made = msgspec.convert({"metadata": metadata, "spec": {}}, Workload)
+            made = msgspec.convert({"metadata": metadata, "spec": manifest["spec"]}, Workload)
             self.workloads.setdefault(name, made)
         elif name not in self.pods:
             if self.quota is not None and len(self.pods) >= self.quota:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from tpu_operator.core.inference.view import InferenceView
     from tpu_operator.core.inquiry import Answers
+    from tpu_operator.core.kueue import Workload
     from tpu_operator.core.plan import Delete, Manifest, Patch, Plan
 
 UID = "6f1c2d3e-0000-4000-8000-00000000000a"
@@ -77,6 +78,8 @@ class InferenceWorld:
     installation: Installation = INSTALLATION
     answers: Answers | None = None
     """What the last inquiry was answered."""
+    workloads: dict[str, Workload] = field(default_factory=dict)
+    """Those of pods, by their names."""
     keep_deleted: bool = False
     """Deleted pods stay, terminating, until `vanish`."""
     made: int = 0
@@ -106,6 +109,7 @@ class InferenceWorld:
             refusal=self.refusal,
             quotas=self.quotas,
             answers=self.answers,
+            workloads=dict(self.workloads),
         )
 
     def step(self) -> Plan:

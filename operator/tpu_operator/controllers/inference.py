@@ -13,10 +13,11 @@ from tpu_operator.core.inference.conditions import phase
 from tpu_operator.core.inference.groups import key_of
 from tpu_operator.core.inference.plan import plan
 from tpu_operator.core.inference.snapshot import ControllerRevision, InferenceSnapshot
+from tpu_operator.core.kueue import Workload
 from tpu_operator.core.snapshot import Custom, Scaler
 from tpu_operator.engine.informer import Informer
 from tpu_operator.engine.optional import OptionalInformer
-from tpu_operator.engine.resources import CONTROLLER_REVISIONS, INFERENCES, SCALERS
+from tpu_operator.engine.resources import CONTROLLER_REVISIONS, INFERENCES, SCALERS, WORKLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,8 +49,10 @@ class InferenceController(Controller[TPUInference]):
         self._analyst = Analyst(sources.queue.add)
         self.scalers = OptionalInformer[Scaler](api, SCALERS, Scaler, **self._children)
         self.revisions = Informer(api, CONTROLLER_REVISIONS, ControllerRevision, **self._children)
+        self.workloads = OptionalInformer[Workload](api, WORKLOADS, Workload, **self._children)
         self.routing = RoutingState(api, sources.namespace)
         self._read({"TPUInferenceScaler": self.scalers, "ControllerRevision": self.revisions})
+        self._read({"Workload": self.workloads})
         self._know(self.routing.informers)
         self.routing.listen(self._on_route, self._on_kinds)
 
@@ -83,6 +86,7 @@ class InferenceController(Controller[TPUInference]):
             quotas=self._quotas.view(self.kind, key),
             gone=self._gone_from(item, key),
             answers=self._analyst.answers(key),
+            workloads=dict(self.workloads.of(key)),
         )
         found = plan(snapshot, now, self._installation)
         self._analyst.inquire(key, found.inquiry)

@@ -80,9 +80,10 @@ class ReclaimablePod(View, frozen=True):
 
 
 class WorkloadSpec(View, frozen=True):
-    """The part of WorkloadSpec that others write."""
+    """The part of WorkloadSpec that decisions read."""
 
     active: bool = True
+    queue_name: str = ""
 
 
 class WorkloadStatus(View, frozen=True):
@@ -95,7 +96,7 @@ class WorkloadStatus(View, frozen=True):
 
 
 class Workload(View, frozen=True):
-    """A Workload of ours: one job's place in its queue."""
+    """A place in a queue: a job's, by our hand, or a pod's, by Kueue's."""
 
     metadata: Metadata
     spec: WorkloadSpec = WorkloadSpec()
@@ -129,6 +130,32 @@ class Workload(View, frozen=True):
             and self.holds(ADMITTED) is not None
             and self.holds(EVICTED) is None
         )
+
+
+def told(found: Workload, thing: str) -> str:
+    """What Kueue says of something that it does not let run.
+
+    Args:
+        found: its Workload.
+        thing: what it is, such as `job`.
+    """
+    queue = f"LocalQueue {found.spec.queue_name}"
+    taken, reserved = found.holds(EVICTED), found.condition(QUOTA_RESERVED)
+    if found.going:
+        return f"{queue}: the Workload {found.metadata.name} is being deleted"
+    if taken and found.reserved:
+        return f"{queue} has taken the {thing} back: {taken.reason}: {taken.message}"
+    if not found.spec.active:
+        why = f" ({taken.message})" if taken and taken.message else ""
+        what = f"spec.active of Workload {found.metadata.name} is false{why}"
+        return f"{queue}: {what}; set it to true to queue the {thing} again"
+    if found.reserved:
+        checks = [c for c in found.status.admission_checks if c.state != "Ready"]
+        said = ", ".join(f"{c.name} is {c.state}" + (f": {c.message}" if c.message else "") for c in checks)
+        return f"{queue}: quota is reserved, the admission check {said or 'is to come'}"
+    if reserved and reserved.message:
+        return f"{queue}: {reserved.message}"
+    return f"{queue} has not looked at the {thing} yet: does Kueue run?"
 
 
 class FlavorSpec(View, frozen=True):

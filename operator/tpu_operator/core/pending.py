@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import BlockedReason
@@ -122,13 +123,23 @@ def not_started(pods: Iterable[Pod]) -> Hold | None:
     return None
 
 
-def gated(pods: Iterable[Pod]) -> Hold | None:
-    """Pods that the scheduler may not look at yet."""
-    found = [pod.name for pod in pods if _scheduling(pod) == GATED]
+def gated(pods: Iterable[Pod], admissions: Mapping[str, str] = MappingProxyType({})) -> Hold | None:
+    """Pods that the scheduler may not look at yet.
+
+    Args:
+        pods: of something that is to run.
+        admissions: by UID of a pod, what the queue says that it waits in.
+    """
+    found = [pod for pod in pods if _scheduling(pod) == GATED]
     if not found:
         return None
     wait = counted(len(found), "pod waits", "pods wait")
-    text = f"{wait} until somebody removes spec.schedulingGates, from {found[0]} for example"
+    told = next((pod for pod in found if pod.metadata.uid in admissions), None)
+    text = (
+        f"{wait} for admission, {told.name} for example: {admissions[told.metadata.uid][:QUOTE]}"
+        if told
+        else f"{wait} until somebody removes spec.schedulingGates, from {found[0].name} for example"
+    )
     return Hold(BlockedReason.AWAITING_ADMISSION, text)
 
 

@@ -101,34 +101,13 @@ def _refused(view: JobView, found: Workload, wanted: Manifest) -> Turn:
         patches = (workloadstatus.release(found, taken, view.now),)
     else:
         patches = workloadstatus.waiting(view, found)
-    hold = Hold(BlockedReason.AWAITING_ADMISSION, _told(view, found)[: pending.QUOTE])
+    hold = Hold(BlockedReason.AWAITING_ADMISSION, kueue.told(found, "job")[: pending.QUOTE])
     why = taken.reason if taken else NOT_ADMITTED if found.spec.active else "Deactivated"
     return Turn(hold, why, deletes=deletes, patches=patches)
 
 
 def _waits(text: str, **effects: Any) -> Turn:
     return Turn(Hold(BlockedReason.AWAITING_ADMISSION, text), **effects)
-
-
-def _told(view: JobView, found: Workload) -> str:
-    """What Kueue says of a job that it does not let run."""
-    queue = f"LocalQueue {view.job.spec.scheduling.queue_name}"
-    taken, reserved = found.holds(kueue.EVICTED), found.condition(kueue.QUOTA_RESERVED)
-    if found.going:
-        return f"{queue}: the Workload {found.metadata.name} is being deleted"
-    if taken and found.reserved:
-        return f"{queue} has taken the job back: {taken.reason}: {taken.message}"
-    if not found.spec.active:
-        why = f" ({taken.message})" if taken and taken.message else ""
-        what = f"spec.active of Workload {found.metadata.name} is false{why}"
-        return f"{queue}: {what}; set it to true to queue the job again"
-    if found.reserved:
-        checks = [c for c in found.status.admission_checks if c.state != "Ready"]
-        told = ", ".join(f"{c.name} is {c.state}" + (f": {c.message}" if c.message else "") for c in checks)
-        return f"{queue}: quota is reserved, the admission check {told or 'is to come'}"
-    if reserved and reserved.message:
-        return f"{queue}: {reserved.message}"
-    return f"{queue} has not looked at the job yet: does Kueue run?"
 
 
 def mine(view: JobView) -> Workload | None:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.cluster.inference.models import INFERENCE, Models
 from tests.cluster.kueue.kueue import Kueue, Queue
 from tests.cluster.operator.jobs import Jobs
+from tests.kube import POD, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +31,15 @@ def kueue(control_plane: Cluster, kube: Kube) -> Iterator[Kueue]:
 def jobs(kube: Kube, namespace: str) -> Jobs:
     """The jobs of a namespace of the test's own."""
     return Jobs(kube, namespace)
+
+
+@pytest.fixture
+def models(kube: Kube, namespace: str) -> Iterator[Models]:
+    """The TPUInferences of that namespace, gone while Kueue is there, which holds their pods."""
+    yield Models(kube, namespace)
+    for each in kube.list(INFERENCE, namespace):
+        kube.delete(INFERENCE, each["metadata"]["name"], namespace)
+    wait_for(lambda: not kube.list(POD, namespace), f"the pods of {namespace} to go")
 
 
 @pytest.fixture

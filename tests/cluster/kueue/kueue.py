@@ -128,11 +128,11 @@ class Kueue:
         return healthy(f"http://{self._cluster.record.server_ip}:{HEALTH_PORT}/readyz")
 
     def _webhooks(self, path: Path) -> Iterator[Object]:
-        """Its webhooks for its own objects, at the address where its process listens."""
+        """Its webhooks for its own objects and for pods, at the address where its process listens."""
         server = self._cluster.record.server_ip
         authority = base64.b64encode((self._cluster.layout.config / "apiserver.crt").read_bytes()).decode()
         for document in filter(None, yaml.safe_load_all(path.read_text())):
-            hooks = [h for h in document["webhooks"] if h["rules"][0]["apiGroups"] == [GROUP]]
+            hooks = [h for h in document["webhooks"] if h["rules"][0]["apiGroups"][0] in {GROUP, ""}]
             for hook in hooks:
                 url = f"https://{server}:{WEBHOOK_PORT}{hook['clientConfig']['service']['path']}"
                 hook["clientConfig"] = {"url": url, "caBundle": authority}
@@ -150,8 +150,9 @@ def _configuration(certificates: Path) -> Object:
         "internalCertManagement": {"enable": False},
         "clientConnection": {"qps": 1000, "burst": 1000},
         "integrations": {
-            "frameworks": ["batch/job"],
+            "frameworks": ["batch/job", "pod"],
             "externalFrameworks": ["TPUJob.v1alpha1.tpu-operator.dev"],
+            "labelKeysToCopy": ["tpu-operator.dev/inference"],
         },
     }
 
@@ -184,6 +185,12 @@ class Queue:
         self._kube.create(CLUSTER_QUEUE, {"metadata": {"name": self.unique}, "spec": spec})
         local = {"metadata": {"name": self.name}, "spec": {"clusterQueue": self.unique}}
         self._kube.create(LOCAL_QUEUE, local, self.namespace)
+
+    def grant(self, chips: int) -> None:
+        """Set the quota."""
+        groups = (self._kube.get(CLUSTER_QUEUE, self.unique) or {})["spec"]["resourceGroups"]
+        groups[0]["flavors"][0]["resources"][0]["nominalQuota"] = chips
+        self._kube.patch(CLUSTER_QUEUE, self.unique, "", {"spec": {"resourceGroups": groups}})
 
     def stop(self, policy: str) -> None:
         """Set the stop policy: `None`, `Hold` or `HoldAndDrain`."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.cluster.inference.models import Models, image, role
 from tests.cluster.kueue.kueue import CHECK, WORKLOAD, Queue, priority
 from tests.cluster.operator.jobs import attempts, restarts, uids
 from tests.docs import ROOT, yaml_blocks
@@ -286,12 +287,33 @@ def test_a_workload_of_somebody_else_is_left_alone(jobs: Jobs, kube: Kube, make_
     assert queue.workload()["metadata"]["ownerReferences"]
 
 
+def test_pc29_a_surge_that_kueue_does_not_admit_is_held_in_kueues_words(
+    make_queue: MakeQueue, models: Models
+) -> None:
+    queue = make_queue(chips=16)
+    queued = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team"}}}
+    models.create(roles=[role("decode", type="prefill-decode", template=queued)])
+    old = models.serves()["currentRevision"]
+    models.change(engine=image("2"))
+
+    def held() -> Object | None:
+        hold = models.status()["rollout"].get("hold", {})
+        return hold if hold.get("gate") == "Capacity" and "Kueue" not in hold["reason"] else None
+
+    reason = wait_for(held, "the surge to be held")["reason"]
+    assert "4 pods wait for admission" in reason
+    assert "LocalQueue team: couldn't assign flavors to pod set main: insufficient" in reason
+    assert models.condition("Blocked")["reason"] == "AwaitingAdmission"
+    queue.grant(32)
+    assert models.serves()["currentRevision"] != old
+
+
 def test_what_the_documentation_shows(jobs: Jobs, kube: Kube, kueue: Kueue) -> None:
     shown = [body for _, body in yaml_blocks(PAGE) if body["kind"] != "Configuration"]
     made = []
     for body in shown:
         kind = (body["apiVersion"], body["kind"])
-        namespace = jobs.namespace if body["kind"] in {"LocalQueue", "TPUJob"} else ""
+        namespace = jobs.namespace if body["kind"] in {"LocalQueue", "TPUJob", "TPUInference"} else ""
         if body["metadata"]["name"] == "demo-today":
             jobs.reaches("Running", "nightly")
         kube.create(kind, body, namespace)
@@ -299,6 +321,10 @@ def test_what_the_documentation_shows(jobs: Jobs, kube: Kube, kueue: Kueue) -> N
     jobs.reaches("Running", "demo-today")
     assert jobs.reaches("Suspended", "nightly")["pending"]["reason"] == "AwaitingAdmission"
     assert jobs.condition("Suspended", "nightly")["reason"] == "Preempted"
+    models = Models(kube, jobs.namespace)
+    wait_for(
+        lambda: "LocalQueue team" in models.status().get("pending", {}).get("message", ""), "Kueue's words"
+    )
     for kind, name, namespace in reversed(made):
         kube.delete(kind, name, namespace)
 

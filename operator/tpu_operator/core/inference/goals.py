@@ -118,7 +118,7 @@ def _quota(view: InferenceView, groups: Iterable[Group]) -> InferencePending | N
 def _gated(view: InferenceView, groups: Iterable[Group]) -> pending.Hold | None:
     """Pods of some of these replicas that others, such as Kueue, have not let the scheduler look at."""
     pods = [pod for group in groups for pod in group.gang.current]
-    return pending.gated(pending.held_back(pods, view.now))
+    return pending.gated(pending.held_back(pods, view.now), view.admissions)
 
 
 def _revision(view: InferenceView, name: str) -> rollout.Revision:

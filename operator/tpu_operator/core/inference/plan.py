@@ -212,7 +212,7 @@ def _hold(view: InferenceView, refusal: str) -> Hold | None:
         or pending.waiting_for_old([*stale, *view.surplus], view.now)
         or pending.not_started(current)
         or goals.shortage(view, view.kept)
-        or pending.gated(current)
+        or pending.gated(current, view.admissions)
         or pending.neglected(current, view.now)
     )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tpu_operator.api import TPUInference
     from tpu_operator.core.inference.routing import Objects
     from tpu_operator.core.inquiry import Answers
+    from tpu_operator.core.kueue import Workload
     from tpu_operator.core.snapshot import Pod, PodGroup, Scaler, Service
 
 
@@ -47,6 +48,7 @@ class InferenceSnapshot:
         quotas: of its namespace.
         gone: pods that are gone, as they were last seen, until there are others of their names.
         answers: what the last inquiry about it was answered.
+        workloads: Kueue's Workloads of its pods that have its label, by name.
     """
 
     inference: TPUInference
@@ -62,3 +64,4 @@ class InferenceSnapshot:
     quotas: Quotas = field(default_factory=Quotas)
     gone: Mapping[str, Pod] = field(default_factory=dict)
     answers: Answers | None = None
+    workloads: Mapping[str, Workload] = field(default_factory=dict)

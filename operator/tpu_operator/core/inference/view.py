@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import GroupState
-from tpu_operator.core import failures, names, notices
+from tpu_operator.core import failures, kueue, names, notices
 from tpu_operator.core.inference.analysis import rejection
 from tpu_operator.core.inference.factory import RoleFactory, owner_reference
 from tpu_operator.core.inference.groups import Group, GroupKey, key_of
@@ -129,6 +129,12 @@ class InferenceView:
             for revision in self.revisions.values()
             for role in revision.spec.roles
         }
+
+    @cached_property
+    def admissions(self) -> Mapping[str, str]:
+        """What Kueue says of pods that it has not admitted, by their UIDs."""
+        waiting = (found for found in self.snapshot.workloads.values() if not found.admitted)
+        return {found.metadata.labels.get(kueue.LABEL_UID, ""): kueue.told(found, "pod") for found in waiting}
 
     @cached_property
     def routing(self) -> RoutingPlan:

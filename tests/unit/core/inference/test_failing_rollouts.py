@@ -5,14 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from tests.builders import NOW, RUNNING, STARTING, node_pool, report, stamp, terminated
 from tests.inference import InferenceWorld, image, inference, role
 from tpu_operator.core import names
+from tpu_operator.core.kueue import Workload
 
 ONE_HOST = {"accelerator": "v5e", "topology": "2x2"}
 TWO_EACH = [role("prefill", 2, tpu=ONE_HOST), role("decode", 2, tpu=ONE_HOST)]
 NO_SURGE = {"maxSurge": 0, "maxUnavailable": 1}
 FLOOR = {"prefill": 2, "decode": 2}
+FULL_QUOTA = (
+    "couldn't assign flavors to pod set main: insufficient unused quota for google.com/tpu in flavor v5e"
+)
 
 
 def rolling(tag: str = "2", **spec: Any) -> tuple[InferenceWorld, str, str]:
@@ -233,6 +239,25 @@ def test_pc29_a_surge_that_nobody_admits_has_no_room_either() -> None:
     assert "until somebody removes spec.schedulingGates" in gate(world)[1]
     world.run()
     assert world.counts() == {new: FLOOR}
+
+
+def test_pc29_the_reason_for_a_surge_that_kueue_does_not_admit_is_kueues() -> None:
+    world, _, new = rolling()
+    for name in [*world.of("prefill", new), *world.of("decode", new)]:
+        world.set_pod(name, node=None, **gated(stamp(NOW - timedelta(minutes=1))))
+        said = {"type": "QuotaReserved", "status": "False", "message": FULL_QUOTA}
+        labels = {"kueue.x-k8s.io/job-uid": world.pods[name].metadata.uid}
+        raw = {
+            "metadata": {"name": f"pod-{name}", "labels": labels},
+            "spec": {"queueName": "team"},
+            "status": {"conditions": [said]},
+        }
+        world.workloads[f"pod-{name}"] = msgspec.convert(raw, Workload)
+    world.settle()
+    assert gate(world)[0] == "Capacity"
+    (waits,) = world.of("decode", new)
+    assert f"1 pod waits for admission, {waits} for example: LocalQueue team: {FULL_QUOTA}" in gate(world)[1]
+    assert world.condition("Blocked") == "True/AwaitingAdmission"
 
 
 def test_pc29_with_drain_first_one_replica_of_each_role_goes_at_a_time() -> None:

@@ -46,12 +46,14 @@ class Replica:
         revision: its revision.
         index: among those of its role and revision.
         serving: whether all of its hosts are ready, none is on its way out, and routers may find it.
+        kept: whether it has not been told to go.
     """
 
     role: str
     revision: str
     index: str
     serving: bool = True
+    kept: bool = True
 
 
 @dataclass(frozen=True)
@@ -103,11 +105,15 @@ def replicas(pods: Iterable[Object], hosts: int) -> tuple[Replica, ...]:
         labels = pod["metadata"]["labels"]
         role, revision, index = (labels[key] for key in IDENTITY)
         found[role, revision, index].append(pod)
-    return tuple(sorted(Replica(*key, serving=_serves(found[key], hosts)) for key in found))
+    return tuple(sorted(Replica(*key, _serves(each, hosts), _kept(each)) for key, each in found.items()))
 
 
 def _serves(pods: list[Object], hosts: int) -> bool:
     return any(map(_routed, pods)) and sum(map(is_ready, pods)) == hosts
+
+
+def _kept(pods: list[Object]) -> bool:
+    return any(map(_routed, pods)) and not any("deletionTimestamp" in pod["metadata"] for pod in pods)
 
 
 def _routed(pod: Object) -> bool:

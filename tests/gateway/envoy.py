@@ -23,6 +23,9 @@ DESTINATION: Final = "x-gateway-destination-endpoint"
 SUBSET_NAMESPACE: Final = "envoy.lb.subset_hint"
 TYPE: Final = "type.googleapis.com/envoy"
 
+OWN_ANSWER: Final = "%LOCAL_REPLY_BODY% (%RESPONSE_CODE_DETAILS%)\n"
+"""What Envoy answers by itself says why: that the picker's answer failed has no words of its own."""
+
 ASK_STAND_IN: Final = f"""
 function envoy_on_request(handle)
   local asked = {{[":method"] = "GET", [":path"] = "/", [":authority"] = "stand-in"}}
@@ -86,6 +89,7 @@ def _listener(ports: Ports) -> Config:
         "@type": f"{TYPE}.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "gateway",
         "stream_idle_timeout": "0s",
+        "local_reply_config": {"body_format": {"text_format_source": {"inline_string": OWN_ANSWER}}},
         "http_filters": [*filters, _ask_picker(), _filter("router", "router.v3.Router")],
         "route_config": {
             "virtual_hosts": [

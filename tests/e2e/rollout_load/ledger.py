@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.engines.completions import Outcome
 from tests.judge import Broken, Promise, Replica, Sight
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+WRITES_SECONDS: Final = 2.0
+"""For which the writes of one step are seen apart, on a machine that is busy."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,24 @@ class Record:
         return [each for each in self.sights if _breaks(each, {Promise.FLOOR, Promise.SERVABLE})]
 
     @property
+    def alone(self) -> list[Sight]:
+        """Instants at which a revision that was complete kept replicas of some roles alone.
+
+        Only those that lasted for longer than it takes to write the next step.
+        """
+        roles = {each.role for sight in self.sights for each in sight.replicas}
+        complete: set[str] = set()
+        found = []
+        for sight, following in itertools.pairwise(self.sights):
+            kept = _kept_roles(sight)
+            complete |= {revision for revision, those in kept.items() if those == roles}
+            if following.at - sight.at > WRITES_SECONDS and any(
+                those != roles for revision, those in kept.items() if revision in complete
+            ):
+                found.append(sight)
+        return found
+
+    @property
     def seconds(self) -> float:
         """From the first mark to the last."""
         times = self.marks.values()
@@ -125,6 +147,15 @@ class Record:
         raw = json.loads(path.read_text())
         requests = tuple(map(Request.parse, raw["requests"]))
         return cls(**raw | {"requests": requests, "sights": tuple(map(_sight, raw["sights"]))})
+
+
+def _kept_roles(sight: Sight) -> dict[str, set[str]]:
+    """Roles that each revision keeps replicas of, if it keeps any."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for each in sight.replicas:
+        if each.kept:
+            found[each.revision].add(each.role)
+    return found
 
 
 def _breaks(sight: Sight, promises: set[Promise]) -> bool:

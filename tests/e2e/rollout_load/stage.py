@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hack.devcluster.nodes import ctr
+from tests.cluster.cli.kubectl import Kubectl
 from tests.e2e.kube import ROOT, wait_for
 from tests.e2e.rollout_load.ledger import Record
 from tests.e2e.rollout_load.load import Load
@@ -74,6 +75,11 @@ class Stage:
         """Change the template: engines are started with another argument."""
         self.change(engine={"args": [f"--seed={number}"]})
         self.mark(f"template {number}")
+
+    def roll_back(self) -> None:
+        """Go back to the revision before, by one command."""
+        Kubectl(self.cluster, self.kube.namespace)("rollout", "rollback", NAME)
+        self.mark("rollback")
 
     def status(self) -> Object:
         """Status of the model; empty while it is not about the present spec."""

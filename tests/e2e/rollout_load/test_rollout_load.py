@@ -13,8 +13,12 @@ import pytest
 from tests.e2e.kube import wait_for
 from tests.e2e.rollout_load.stage import TARGET, both
 from tests.judge import Bounds, is_ready
+from tpu_operator.core import names
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.e2e.kube import Object
     from tests.e2e.rollout_load.ledger import Record
     from tests.e2e.rollout_load.stage import Stage
 
@@ -36,6 +40,7 @@ def nothing_lost(record: Record, requests: int) -> None:
     assert not record.across, record.across[:5]
     assert not record.below, record.below[:5]
     assert not record.over, record.over[:5]
+    assert not record.alone, record.alone[:5]
 
 
 def test_a_template_change_with_a_spare_slice_of_each_role(stage: Stage) -> None:
@@ -56,6 +61,16 @@ def test_no_spare_slice_and_the_successor_gets_the_chips_of_who_has_gone(stage: 
     nothing_lost(recording.record, ALL)
 
 
+@pytest.mark.usefixtures("exactly_full")
+def test_drain_first_on_exactly_full_capacity(stage: Stage) -> None:
+    stage.change(rollout={"onCapacityShortage": "DrainFirst"})
+    bounds = Bounds(1, both(TARGET + 1), both(TARGET - 1))
+    with stage.under_load("drain first on full capacity", ALL, bounds) as recording:
+        stage.seed(1)
+        stage.rolled()
+    nothing_lost(recording.record, ALL)
+
+
 def test_a_canary_gets_its_share_and_then_all(stage: Stage) -> None:
     stage.change(rollout={"canary": {"steps": [{"percent": 50, "pauseSeconds": 15}]}})
     old = stage.status()["currentRevision"]
@@ -70,10 +85,24 @@ def test_a_canary_gets_its_share_and_then_all(stage: Stage) -> None:
     assert shares == [[1, 1], [1, 1]]
 
 
+def test_a_rollback_returns_to_what_is_left_of_the_old_revision(stage: Stage) -> None:
+    old = stage.status()["currentRevision"]
+    with stage.under_load("rollback", SOME, SURGE) as recording:
+        stage.seed(1)
+        left = wait_for("one of each role is left", lambda: half(routed(stage, old)), 300)
+        stage.roll_back()
+        assert stage.rolled()["currentRevision"] == old
+    nothing_lost(recording.record, SOME)
+    after = uids(stage.pods(old))
+    assert {name: after.get(name) for name in uids(left)} == uids(left)
+    assert old in recording.record.served()
+    assert len(recording.record.served()) == TARGET
+
+
 def test_a_broken_image_goes_no_further_than_its_budget_and_is_undone_by_one_command(stage: Stage) -> None:
     stage.change(rollout={"progressDeadlineSeconds": DEADLINE})
     old = stage.status()["currentRevision"]
-    before = uids(stage, old)
+    before = uids(stage.pods(old))
     with stage.under_load("broken image", SOME, SURGE) as recording:
         stage.change(engine={"image": "localhost/no-such-image:v1"})
         stage.mark("broken image")
@@ -83,12 +112,11 @@ def test_a_broken_image_goes_no_further_than_its_budget_and_is_undone_by_one_com
             "the deadline", lambda: stage.reason("Progressing") == "ProgressDeadlineExceeded", 2 * DEADLINE
         )
         stage.mark("deadline")
-        stage.change(engine={"image": None})
-        stage.mark("undone")
+        stage.roll_back()
         assert stage.rolled()["currentRevision"] == old
     nothing_lost(recording.record, SOME)
     assert recording.record.served().keys() == {old}
-    assert uids(stage, old) == before
+    assert uids(stage.pods(old)) == before
 
 
 def test_a_node_that_dies_in_a_rollout_takes_its_own_streams_along_and_no_others(stage: Stage) -> None:
@@ -118,14 +146,25 @@ def servable(stage: Stage) -> list[str]:
     return [each["name"] for each in stage.status().get("revisions", ()) if each["servable"]]
 
 
-def uids(stage: Stage, revision: str) -> dict[str, str]:
-    """Of the pods of a revision that are to stay, by name."""
-    pods = stage.pods(revision)
+def uids(pods: Iterable[Object]) -> dict[str, str]:
+    """Of those pods that are to stay, by name."""
     return {
         pod["metadata"]["name"]: pod["metadata"]["uid"]
         for pod in pods
         if "deletionTimestamp" not in pod["metadata"]
     }
+
+
+def routed(stage: Stage, revision: str) -> list[Object]:
+    """The pods of a revision that routers may find: those of the replicas that have not been told to go."""
+    labels = ((pod, pod["metadata"]["labels"]) for pod in stage.pods(revision))
+    return [pod for pod, found in labels if found.get(names.LABEL_LLMD_SERVING) == names.SERVING]
+
+
+def half(pods: list[Object]) -> list[Object]:
+    """Pods if there is just one of each role, and otherwise none."""
+    roles = sorted(pod["metadata"]["labels"][names.LABEL_ROLE] for pod in pods)
+    return pods if roles == sorted(both(1)) else []
 
 
 def ready(stage: Stage, revision: str) -> set[str]:

@@ -61,7 +61,7 @@ class TestReplicas:
     def test_one_does_not_serve_once_routers_leave_it_alone_or_it_is_deleted(self) -> None:
         assert not replicas([pod("decode-a-0-0", serving="false")], 1)[0].serving
         going = pod("decode-a-0-0", deletionTimestamp="2026-11-30T12:00:00Z")
-        assert replicas([going], 1) == (Replica("decode", "a", "0", serving=False),)
+        assert replicas([going], 1) == (Replica("decode", "a", "0", serving=False, kept=False),)
 
 
 class TestPromises:
@@ -117,6 +117,15 @@ class TestLedger:
         over = [*TestPromises.A, *TestPromises.B, Replica("decode", "b", "1")]
         found = record(sights=(sight(*TestPromises.A), sight(), sight(*over)))
         assert (len(found.below), len(found.over)) == (1, 1)
+
+    def test_pc05_a_role_that_stays_alone_is_seen(self) -> None:
+        both, one = TestPromises.A, (TestPromises.A[0], replace(TestPromises.A[1], kept=False))
+        none = tuple(replace(each, kept=False) for each in both)
+        quick = [Sight(1.0, both), Sight(2.0, one), Sight(3.0, none), Sight(60.0, ())]
+        assert not record(sights=tuple(quick)).alone
+        assert record(sights=(quick[0], quick[1], *quick[3:])).alone == [quick[1]]
+        # One that grows gets its roles as there is room.
+        assert not record(sights=(quick[1], *quick[3:])).alone
 
     def test_a_record_is_read_as_it_was_written(self, tmp_path: Path) -> None:
         broken = tuple(judge((), BOUNDS))

@@ -73,11 +73,16 @@ def test_users_can_do_what_the_roles_of_the_cluster_say(release: Release, namesp
     jobs, scalers = "tpujobs.tpu-operator.dev", "tpuinferencescalers.tpu-operator.dev"
     assert release.can("edit", "create", jobs, namespace)
     assert release.can("edit", "patch", f"{scalers}:scale", namespace)
+    # Promotions and what else `kubectl tpu rollout` does.
+    models = "tpuinferences.tpu-operator.dev"
+    assert all(release.can("edit", verb, models, namespace) for verb in ("patch", "update"))
+    assert release.can("edit", "list", "controllerrevisions.apps", namespace)
     assert release.can("view", "get", jobs, namespace)
     for who, verb, what, where in (
         ("edit", "create", jobs, other),
         ("edit", "get", jobs, other),
         ("edit", "patch", f"{jobs}:status", namespace),
+        ("edit", "patch", f"{models}:status", namespace),
         ("edit", "create", scalers, namespace),
         ("view", "create", jobs, namespace),
         ("view", "delete", jobs, namespace),

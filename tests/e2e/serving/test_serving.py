@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.e2e.kube import wait_for
 from tests.e2e.serving.model import Gateway, model, program, wait_serving
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 NAME = "qwen"
 STREAMS = 20
+OURS = f"tpu-operator.dev/inference={NAME},tpu-operator.dev/role"
+KILL = "import os; os.kill(-1, 9)"
+"""Ends all processes of a container but the first, which is the launcher."""
 
 
 @pytest.fixture
@@ -61,3 +65,22 @@ async def test_case_pc27_streams_come_to_their_end_while_their_slice_goes(
     assert [(outcome.status, outcome.tokens, outcome.whole) for outcome in outcomes] == [
         (200, 150, True)
     ] * STREAMS
+
+
+async def test_case_pc13_a_process_that_dies_costs_its_replica_one_restart_and_others_nothing(
+    gateway: Gateway, kube: Kube
+) -> None:
+    await gateway.wait_served()
+    before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.find("pods", OURS)}
+    (victim,) = kube.find("pods", "tpu-operator.dev/role=decode,tpu-operator.dev/host=1")
+    kube.kubectl("exec", victim["metadata"]["name"], "-c", "main", "--", "python3", "-c", KILL)
+    wait_for("the replica starts anew", lambda: kube.get("tpuinference", NAME)["status"]["restarts"] == 1)
+    wait_serving(kube, NAME)
+    await gateway.wait_served()
+    status = kube.get("tpuinference", NAME)["status"]
+    assert (status["restarts"], status["lastFailure"]["exitCode"]) == (1, 137)
+    after = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.find("pods", OURS)}
+    assert after.keys() == before.keys()
+    new = {name for name, uid in after.items() if uid != before[name]}
+    assert new == {name for name in before if name.startswith(f"{NAME}-decode-")}
+    assert len(new) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tpu_operator.api import (
+    BlockedReason,
     ConditionType,
     Hosts,
     Pending,
@@ -36,6 +37,9 @@ MAX_REASON: Final = 64
 MESSAGES: Final = 128 << 10
 """Bytes that the messages of all slices have together: the API server keeps an object of 1.5 MiB at most, and
 everything else of 1,024 slices that have failed takes half of that."""
+FLEETING: Final = frozenset({BlockedReason.UNSCHEDULABLE, BlockedReason.CAPACITY_IN_USE})
+"""What the scheduler says of a gang is over in a moment where it has only not got to all of its pods."""
+NOT_BLOCKED: Final = "NotBlocked"
 UNDER_WAY: Final = frozenset(
     {SliceState.PENDING, SliceState.STARTING, SliceState.RUNNING, SliceState.RESTARTING}
 )
@@ -192,7 +196,7 @@ class Draft:
             message = f"the job sets {', '.join(overrides)} itself; its values stand"
             self.conditions.set(ConditionType.BLOCKED, False, OVERRIDDEN, message)
         elif self.conditions.is_true(ConditionType.BLOCKED):
-            self.conditions.set(ConditionType.BLOCKED, False, "NotBlocked")
+            self.conditions.set(ConditionType.BLOCKED, False, NOT_BLOCKED)
 
     def plan(
         self,
@@ -234,7 +238,7 @@ class Draft:
         blocked = self.conditions.get(ConditionType.BLOCKED)
         if blocked is not None and blocked.reason == OVERRIDDEN:
             # Said of the pods that are given up now; of the next ones it may not be true.
-            self.conditions.set(ConditionType.BLOCKED, False, "NotBlocked")
+            self.conditions.set(ConditionType.BLOCKED, False, NOT_BLOCKED)
 
     def _await_attempt(self) -> None:
         self.conditions.set(ConditionType.READY, False, "Restarting", "the next attempt has not started yet")
@@ -394,11 +398,13 @@ def _milestones(status: TPUJobStatus) -> tuple[Any, ...]:
         c
         for c in status.conditions
         # What a job overrides is only seen in the pass that makes its pods.
-        if c.type == ConditionType.BLOCKED or (c.status == "True" and c.type != ConditionType.RESTARTING)
+        if (c.status == "True" and c.type not in {ConditionType.BLOCKED, ConditionType.RESTARTING})
+        or (c.type == ConditionType.BLOCKED and c.reason not in {NOT_BLOCKED, *FLEETING})
     ]
+    held = None if status.pending and status.pending.reason in FLEETING else status.pending
     return (
         {(c.type, c.status, c.reason, c.message) for c in told},
-        (status.restarts, status.last_failure, status.pending, status.completion_time),
+        (status.restarts, status.last_failure, held, status.completion_time),
         {
             (s.index, s.attempt, s.last_failure, None if s.state in UNDER_WAY else s.state)
             for s in status.slices

@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import NOW, RUNNING, STARTING, World, decode_pod, job, report, terminated
+from tests.builders import NOW, RUNNING, STARTING, World, decode_pod, job, node_pool, report, terminated
 from tests.docs import examples
 from tpu_operator.api import TPUJobStatus
 from tpu_operator.core.snapshot import Node
 
 FOUR = {"train-0-0", "train-0-1", "train-0-2", "train-0-3"}
+
+NO_ROOM = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/9 nodes fit"}
 
 
 def world(**spec: Any) -> World:
@@ -99,6 +101,17 @@ class TestStart:
         assert plan.progress == ""
         assert plan.status is not None
         assert "EnvironmentOverridden" in [c["reason"] for c in plan.status["conditions"]]
+
+    def test_what_the_scheduler_says_for_a_moment_is_told_with_what_comes_next(self) -> None:
+        """It looks at a gang before all of its pods are there, and then says of those that are that none fits."""
+        the_world = world()
+        the_world.nodes |= node_pool("a")
+        the_world.settle().all_pods(node=None, conditions=[NO_ROOM])
+        assert the_world.plan().progress == "Pending 0/4"
+        assert the_world.step().events, "who waits for longer is told"
+        assert the_world.condition("Blocked") == "True/Unschedulable"
+        the_world.all_pods(**STARTING)
+        assert the_world.plan().progress == "Starting 0/4"
 
     @pytest.mark.parametrize("spec", [{"suspend": True}, {"template": {"spec": {"hostname": "x"}}}])
     def test_what_keeps_a_job_from_starting_is_told_at_once(self, spec: dict[str, Any]) -> None:

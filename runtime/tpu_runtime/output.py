@@ -28,8 +28,13 @@ class Line:
 
 @dataclass
 class Tail:
-    """The last 64 KiB of a stream."""
+    """The last 64 KiB of a stream.
 
+    Attributes:
+        complete: set when nothing more can come.
+    """
+
+    complete: threading.Event = field(default_factory=threading.Event)
     _chunks: deque[tuple[float, bytes]] = field(default_factory=deque)
     _size: int = 0
 
@@ -105,6 +110,7 @@ class Output:
             tail.add(chunk)
             self._on_write()
             writer.write(chunk)
+        tail.complete.set()
         writer.end()
         os.close(source)
 

@@ -30,6 +30,7 @@ PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGHUP)
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 _LAST_REAP_SECONDS = 2.0
 _FINISH_SECONDS = 5.0
+_LAST_WORDS_SECONDS = 0.5
 _ABORT_SECONDS = 2.0
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -151,6 +152,15 @@ class Group:
             with contextlib.suppress(asyncio.TimeoutError):
                 await within(0.1, self._childless.wait())
         self._output.finish(_FINISH_SECONDS)
+
+    async def hear_out(self) -> None:
+        """Wait for the last words of the process that has failed.
+
+        Not for long: its children may hold the pipes open.
+        """
+        loop = asyncio.get_running_loop()
+        for tail in (self.failed.stdout, self.failed.stderr) if self.failed is not None else ():
+            await loop.run_in_executor(None, tail.complete.wait, _LAST_WORDS_SECONDS)
 
     def recall(self) -> None:
         """Stop all processes, unless they stop already."""

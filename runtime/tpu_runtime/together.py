@@ -62,6 +62,7 @@ async def run_together(
             return Outcome(again=True, over=over.result())
         await decided
         await _let_others_speak(group)
+        await group.hear_out()
         again = False
         if group.failed or group.hung or (leads and group.stop_signal is not None):
             again = await tell_end(door, attempt, failed())

@@ -199,10 +199,11 @@ def test_hosts_that_fail_together_have_one_root_cause_and_cost_one_restart(jobs:
     for host in (0, 2):
         kube.patch(POD, f"train-0-{host}", jobs.namespace, HOLD)
     # Kubelets report as they please: what comes to light last happened first.
+    first = time.time()
     jobs.end_pod("train-0-0", 3, after=0.3)
     jobs.reaches("Restarting", restarts=1)
     assert jobs.status()["lastFailure"]["host"] == 0
-    jobs.end_pod("train-0-2", 1, error="the loss is not a number")
+    jobs.end_pod("train-0-2", 1, after=first - time.time(), error="the loss is not a number")
     wait_for(lambda: jobs.status()["lastFailure"]["host"] == 2, "the root cause to be corrected")
     for host in (0, 2):
         kube.patch(POD, f"train-0-{host}", jobs.namespace, RELEASE)

@@ -103,7 +103,7 @@ class TestStart:
         assert "EnvironmentOverridden" in [c["reason"] for c in plan.status["conditions"]]
 
     def test_what_the_scheduler_says_for_a_moment_is_told_with_what_comes_next(self) -> None:
-        """It looks at a gang before all of its pods are there, and then says of those that are that none fits."""
+        """It looks at gangs before all of their pods are there, and says of those that are that none fits."""
         the_world = world()
         the_world.nodes |= node_pool("a")
         the_world.settle().all_pods(node=None, conditions=[NO_ROOM])

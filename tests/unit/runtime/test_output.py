@@ -5,15 +5,35 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.runtime.harness import PYTHON, variables
+from tests.unit.runtime.harness import PYTHON, RUNTIME, variables
 from tpu_runtime.output import Output, Tail, write_all
 
 if TYPE_CHECKING:
     from tests.unit.runtime.conftest import Launch
+
+BEHIND = """
+import asyncio, os, time
+from tpu_runtime import output, processes
+
+add = output.Tail.add
+output.Tail.add = lambda tail, chunk: (time.sleep(0.2), add(tail, chunk))
+
+async def main():
+    group = processes.Group(1, 1)
+    group.start([processes.Command(["sh", "-c", "echo no data >&2; exit 3"], os.environ)])
+    await group.decided.wait()
+    await group.hear_out()
+    print([line.text for line in group.failed.stderr.lines()])
+    await group.wait()
+
+asyncio.run(main())
+"""
 
 
 def texts(tail: Tail) -> list[str]:
@@ -35,6 +55,13 @@ def test_output_comes_at_once(launch: Launch) -> None:
     launcher.wait_for("partial")
     launcher.signal(signal.SIGTERM)
     assert launcher.code() == 0
+
+
+def test_last_words_that_come_after_the_end_are_waited_for() -> None:
+    """Other hosts are told of a failure as soon as it is there, and the kernel has its output for longer."""
+    env = variables() | {"PYTHONPATH": str(RUNTIME)}
+    done = subprocess.run([sys.executable, "-c", BEHIND], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "['no data']\n"
 
 
 def test_several_processes_are_interleaved_by_whole_lines(launch: Launch) -> None:

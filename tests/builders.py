@@ -22,7 +22,7 @@ from tpu_operator.core.snapshot import JobSnapshot, Node, Pod, PodGroup, Service
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tpu_operator.core.plan import Delete, Manifest, Plan
+    from tpu_operator.core.plan import Delete, Manifest, Patch, Plan
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
 UID = "6f1c2d3e-0000-4000-8000-000000000001"
@@ -206,7 +206,10 @@ class World:
             self.set_status(dict(plan.status))
             self.events += [event.reason for event in plan.events]
         for patch in plan.patches if status else ():
-            self.patch_workload(patch.name, **patch.status)
+            if patch.kind == "Service":
+                self.services[patch.name] = corrected(self.services[patch.name], patch)
+            else:
+                self.patch_workload(patch.name, **patch.change["status"])
 
     def settle(self, limit: int = 60) -> World:
         """Passes until they change nothing any more."""
@@ -340,6 +343,15 @@ class World:
             self.vanish(delete.name)
         else:
             self.delete_pod(delete.name)
+
+
+def corrected(service: Service, patch: Patch) -> Service:
+    """A Service after a merge patch."""
+    wire = msgspec.to_builtins(service)
+    selector = wire["spec"]["selector"] | patch.change["spec"]["selector"]
+    wire["metadata"]["labels"] |= patch.change["metadata"]["labels"]
+    wire["spec"] |= patch.change["spec"] | {"selector": {k: v for k, v in selector.items() if v is not None}}
+    return msgspec.convert(wire, Service)
 
 
 def lives(*ends: dict[str, Any], now: str = "running", ready: bool = False) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class QueueMachine(RuleBasedStateMachine):
         made = [m for m in plan.creates if m["kind"] != "Workload"]
         queued = self.world.job.spec.scheduling.queue_name
         assert not made or self.admitted or not queued
-        given_back = [patch for patch in plan.patches if "admission" in patch.status]
+        given_back = [patch for patch in plan.patches if "admission" in patch.change.get("status", {})]
         running = [pod for pod in self.world.pods.values() if not pod.finished]
         assert not given_back or not running
         return plan

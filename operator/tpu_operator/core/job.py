@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tpu_operator.api import Failure
-    from tpu_operator.core.plan import Manifest
+    from tpu_operator.core.plan import Manifest, Patch
     from tpu_operator.core.settings import PodSettings
     from tpu_operator.core.slicegroup import Gang
     from tpu_operator.core.snapshot import JobSnapshot
@@ -299,7 +299,7 @@ def _why(view: JobView, found: Failure, why: str) -> str:
 
 def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     """Make what is missing, remove what is left over, and say how far things are."""
-    applies, creates = _service(view)
+    patches, creates = _service(view)
     maintenance.announce(view, draft)
     draft.requeue(pending.stuck_in(view.stale, view.now))
     draft.requeue(pending.late_in(view.current, view.now))
@@ -308,7 +308,7 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
         draft.requeue(startup.left(gang, view.job.spec.startup_timeout_seconds, view.now))
     if faults := template_faults(view.job):
         draft.progress(faults, [], None)
-        return draft.plan(applies=applies, deletes=deletes(view.leaving, view.losses), creates=creates)
+        return draft.plan(deletes=deletes(view.leaving, view.losses), creates=creates, patches=patches)
     factory = queueing.factory(view, settings)
     for step in (spares.give_up, _renew, maintenance.move):
         if plan := step(view, draft, factory):
@@ -326,10 +326,12 @@ def _converge(view: JobView, draft: Draft, settings: PodSettings) -> Plan:
     draft.progress(missing.conflicts, missing.overrides, hold)
     creates += () if short else (*missing.groups, *missing.lists, *missing.pods)
     spare = () if held or missing.conflicts else spares.creates(view, draft, factory)
-    applies += maintenance.tell(view)
     gone = (*deletes(view.leaving, view.losses), *grouping.deletes(groups), *queueing.left_over(view))
     plan = draft.plan(
-        applies=applies, deletes=gone, creates=(*creates, *spare), patches=queueing.report(view)
+        applies=maintenance.tell(view),
+        deletes=gone,
+        creates=(*creates, *spare),
+        patches=(*patches, *queueing.report(view)),
     )
     return replace(plan, reserved=missing.reserved, claimed=missing.demand + demand(spare))
 
@@ -364,20 +366,16 @@ def _outdated(view: JobView, revision: str) -> list[Gang]:
     return [gang for gang in going_on if gang.outdated(revision) and gang.absent]
 
 
-def _service(view: JobView) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
-    """The headless Service, as manifests to apply (ours, but changed) and to create (absent)."""
-    meta = view.job.metadata
+def _service(view: JobView) -> tuple[tuple[Patch, ...], tuple[Manifest, ...]]:
+    """The headless Service, as changes of it and as a manifest to create."""
     desired = services.headless_service(
         view.spec.subdomain,
-        meta.namespace,
+        view.job.metadata.namespace,
         view.selector,
         owner_reference(view.job),
         view.spec.ports,
     )
-    actual = view.snapshot.services.get(view.spec.subdomain)
-    if actual is None or actual.metadata.owner_uid != meta.uid:
-        return (), (desired,)
-    return (() if services.in_order(desired, actual) else (desired,)), ()
+    return services.kept(desired, view.snapshot.services)
 
 
 def _hold(view: JobView, factory: PodFactory) -> pending.Hold | None:

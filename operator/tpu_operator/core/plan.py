@@ -34,21 +34,23 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Change the status of an object that others write to as well.
+    """Change an object, or a part of it, that others write to as well.
 
     Attributes:
-        kind: "Workload".
+        kind: "Workload", "Service" or "TPUInferenceScaler".
         namespace: where it is.
         name: its name.
         version: the resource version that the change was decided on; nothing happens to a later one.
-        status: the change, as a JSON merge patch.
+        change: the change, as a JSON merge patch.
+        subresource: the part of it, "status" for example; empty for the object itself.
     """
 
     kind: str
     namespace: str
     name: str
     version: str
-    status: Mapping[str, Any]
+    change: Mapping[str, Any]
+    subresource: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class Plan:
         deletes: objects to delete.
         creates: pods to create; one that exists already is left as it is.
         status: the whole new status, or None to leave it.
-        patches: changes of other objects' statuses.
+        patches: changes of other objects.
         progress: how far the object has come, where that is all that is new in the status: such a status may
             wait until there is no progress any more. Empty where it has to be written now.
         events: written once the status is.

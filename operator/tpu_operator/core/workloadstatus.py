@@ -131,4 +131,4 @@ def _wire(condition: Condition) -> Manifest:
 
 def _patch(found: Workload, status: Mapping[str, Any]) -> Patch:
     meta = found.metadata
-    return Patch("Workload", meta.namespace, meta.name, meta.resource_version, status)
+    return Patch("Workload", meta.namespace, meta.name, meta.resource_version, {"status": status}, "status")

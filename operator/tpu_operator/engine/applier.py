@@ -189,8 +189,13 @@ class Applier:
         _note(written, resource.kind, await self._api.apply(resource, manifest))
 
     async def _patch(self, patch: Patch, written: dict[str, int]) -> None:
-        answer = await self._api.merge_status(
-            BY_KIND[patch.kind], patch.namespace, patch.name, patch.version, patch.status
+        answer = await self._api.merge(
+            BY_KIND[patch.kind],
+            patch.namespace,
+            patch.name,
+            patch.version,
+            patch.change,
+            patch.subresource,
         )
         _note(written, patch.kind, answer)
 

@@ -211,12 +211,18 @@ class ApiServer:
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self.write("PATCH", path, manifest, query=query, content_type=APPLY)
 
-    async def merge_status(
-        self, resource: Resource, namespace: str, name: str, version: str, status: Mapping[str, Any]
+    async def merge(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        version: str,
+        change: Mapping[str, Any],
+        subresource: str = "",
     ) -> bytes:
-        """Change parts of the status of one version of an object; 409 if there is a newer one."""
-        body = {"metadata": {"resourceVersion": version}, "status": status}
-        path = resource.path(namespace, name, "status")
+        """Change parts of one version of an object; 409 if there is a newer one."""
+        body = {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": version}}
+        path = resource.path(namespace, name, subresource)
         return await self.write(
             "PATCH", path, body, query={"fieldManager": FIELD_MANAGER}, content_type=MERGE
         )

@@ -177,8 +177,10 @@ class Rollout:
         status["conditions"] = kept
         children = {kind: await self._children(kind, found["metadata"]["uid"]) for kind in CHILDREN}
         text = json.dumps({"status": status} | children).replace(self.namespace, "NAMESPACE")
+        # In each place on other nodes, and so other hashes.
+        for revision in status["revisions"]:
+            text = text.replace(revision["kvCompat"], "KV-COMPAT")
         for name, revision in children["controllerrevisions"].items():
-            # In each place on other nodes, and so another hash.
             text = text.replace(name.removeprefix(f"{NAME}-"), f"REVISION-{revision['revision']}")
         parsed: Object = json.loads(text)
         return parsed

@@ -55,10 +55,13 @@ class TestStart:
 
     def test_a_changed_service_is_put_right(self) -> None:
         the_world = world().run()
+        before = the_world.services["train"].spec.selector
         wire = msgspec.to_builtins(the_world.services["train"])
         wire["spec"]["selector"] = {"app": "other"}
         the_world.services["train"] = msgspec.convert(wire, type(the_world.services["train"]))
-        assert [m["metadata"]["name"] for m in the_world.plan().applies] == ["train"]
+        assert [(patch.kind, patch.name) for patch in the_world.step().patches] == [("Service", "train")]
+        assert the_world.services["train"].spec.selector == before
+        assert the_world.plan().patches == ()
 
     def test_phases_on_the_way_up(self) -> None:
         the_world = world().settle()

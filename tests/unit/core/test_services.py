@@ -9,8 +9,8 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
-from tests.builders import World, job
-from tpu_operator.core.objects.services import headless_service, in_order
+from tests.builders import World, corrected, job
+from tpu_operator.core.objects.services import headless_service, kept
 from tpu_operator.core.snapshot import Service
 
 OWNER = {
@@ -52,9 +52,9 @@ def test_it_goes_with_its_job() -> None:
 
 
 def test_what_the_cluster_adds_is_no_difference() -> None:
-    assert in_order(desired(), actual())
+    assert kept(desired(), {"train": actual()}) == ((), ())
     more = {"labels": {"tpu-operator.dev/job": "train", "team": "a"}}
-    assert in_order(desired(), actual(metadata=more))
+    assert kept(desired(), {"train": actual(metadata=more)}) == ((), ())
 
 
 @pytest.mark.parametrize(
@@ -62,17 +62,31 @@ def test_what_the_cluster_adds_is_no_difference() -> None:
     [
         {"selector": {"app": "other"}},
         {"selector": {}},
+        {"selector": {"tpu-operator.dev/job": "train", "team": "a"}},
         {"publishNotReadyAddresses": False},
         {"clusterIP": "10.0.0.1"},
         {"ports": []},
         {"ports": [{"name": "launcher", "port": 8090}, {"name": "more", "port": 1}]},
         {"metadata": {"labels": {}}},
-        {"metadata": {"ownerReferences": []}},
-        {"metadata": {"ownerReferences": [OWNER | {"uid": "u-2"}]}},
     ],
 )
-def test_differences_that_matter(changes: dict[str, Any]) -> None:
-    assert not in_order(desired(), actual(**changes))
+def test_a_difference_that_matters_is_put_right(changes: dict[str, Any]) -> None:
+    (patch,), creates = kept(desired(), {"train": actual(**changes)})
+    assert (patch.kind, patch.name, patch.version, patch.subresource, creates) == (
+        "Service",
+        "train",
+        "7",
+        "",
+        (),
+    )
+    assert kept(desired(), {"train": corrected(actual(**changes), patch)}) == ((), ())
+
+
+@pytest.mark.parametrize("owners", [[], [OWNER | {"uid": "u-2"}]])
+def test_what_belongs_to_somebody_else_is_no_service_of_ours(owners: list[dict[str, Any]]) -> None:
+    """The API server refuses to create ours, which is told."""
+    found = {"train": actual(metadata={"ownerReferences": owners})}
+    assert kept(desired(), found) == ((), (desired(),))
 
 
 def test_case_4_only_the_service_is_made_again() -> None:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tpu_operator.core.inference.snapshot import InferenceSnapshot
     from tpu_operator.core.inference.view import InferenceView, Installation
     from tpu_operator.core.pending import Hold
-    from tpu_operator.core.plan import Manifest
+    from tpu_operator.core.plan import Manifest, Patch
     from tpu_operator.core.snapshot import Pod, PodGroup
 
 REQUESTS: Final = "http"
@@ -94,9 +94,9 @@ def _converge(draft: Draft) -> Plan:
 def _children(draft: Draft, missing: Missing, unused: Iterable[PodGroup]) -> Plan:
     """What is to be done about objects other than itself."""
     view = draft.view
-    applies, creates = _service(view)
+    patches, creates = _service(view)
     return Plan(
-        applies=(*applies, *history.applies(view), *_unrouted(view), *view.routing.applies),
+        applies=(*history.applies(view), *_unrouted(view), *view.routing.applies),
         deletes=(
             *repair.leftovers(view),
             *repair.leaving(view),
@@ -113,7 +113,7 @@ def _children(draft: Draft, missing: Missing, unused: Iterable[PodGroup]) -> Pla
             *missing.lists.values(),
             *missing.pods,
         ),
-        patches=tuple(scaling.reports(view)),
+        patches=(*patches, *scaling.reports(view)),
         reserved=placing.reserved(view),
         claimed=missing.demand,
     )
@@ -186,8 +186,8 @@ def _unrouting(leader: Pod) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
 
-def _service(view: InferenceView) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
-    """The headless Service, as manifests to apply (ours, but changed) and to create (absent)."""
+def _service(view: InferenceView) -> tuple[tuple[Patch, ...], tuple[Manifest, ...]]:
+    """The headless Service, as changes of it and as a manifest to create."""
     meta = view.inference.metadata
     desired = services.headless_service(
         meta.name,
@@ -196,10 +196,7 @@ def _service(view: InferenceView) -> tuple[tuple[Manifest, ...], tuple[Manifest,
         owner_reference(view.inference),
         {REQUESTS: view.inference.spec.engine.port},
     )
-    actual = view.snapshot.services.get(meta.name)
-    if actual is None or actual.metadata.owner_uid != meta.uid:
-        return (), (desired,)
-    return (() if services.in_order(desired, actual) else (desired,)), ()
+    return services.kept(desired, view.snapshot.services)
 
 
 def _hold(view: InferenceView, refusal: str) -> Hold | None:

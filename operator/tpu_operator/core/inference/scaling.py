@@ -76,7 +76,8 @@ def reports(view: InferenceView) -> list[Patch]:
         status = _status(view, role, scaler)
         meta = scaler.metadata
         if any(scaler.status.get(key) != value for key, value in status.items()):
-            found.append(Patch(KIND, meta.namespace, meta.name, meta.resource_version, status))
+            change = {"status": status}
+            found.append(Patch(KIND, meta.namespace, meta.name, meta.resource_version, change, "status"))
     return found
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tpu_operator.core.plan import Patch
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -40,12 +42,34 @@ def headless_service(
     }
 
 
-def in_order(desired: Manifest, actual: Service) -> bool:
+def kept(desired: Manifest, found: Mapping[str, Service]) -> tuple[tuple[Patch, ...], tuple[Manifest, ...]]:
+    """What makes the cluster's Service what it has to be: a change of the one there is, or a new one.
+
+    Of one that belongs to somebody else the API server says that it is in the way.
+    """
+    meta = desired["metadata"]
+    actual = found.get(meta["name"])
+    if actual is None or actual.metadata.owner_uid != meta["ownerReferences"][0]["uid"]:
+        return (), (desired,)
+    return (() if _in_order(desired, actual) else (_correction(desired, actual),)), ()
+
+
+def _correction(desired: Manifest, actual: Service) -> Patch:
+    """A merge patch, as a server-side apply takes nothing away that it has not brought.
+
+    A port with another number would stand beside the old one, under the same name, which is refused.
+    """
+    meta, spec = desired["metadata"], desired["spec"]
+    selector = dict.fromkeys(actual.spec.selector) | spec["selector"]
+    change = {"metadata": {"labels": meta["labels"]}, "spec": spec | {"selector": selector}}
+    return Patch("Service", meta["namespace"], meta["name"], actual.metadata.resource_version, change)
+
+
+def _in_order(desired: Manifest, actual: Service) -> bool:
     """Whether the cluster's Service already is what we want, so that no write is needed."""
     spec = desired["spec"]
     return (
-        actual.metadata.owner_uid == desired["metadata"]["ownerReferences"][0]["uid"]
-        and desired["metadata"]["labels"].items() <= actual.metadata.labels.items()
+        desired["metadata"]["labels"].items() <= actual.metadata.labels.items()
         and actual.spec.cluster_ip == spec["clusterIP"]
         and actual.spec.publish_not_ready_addresses
         and actual.spec.selector == spec["selector"]

@@ -96,6 +96,11 @@ def test_a_service_names_pods_before_they_are_ready() -> None:
     assert "qwen" in world.services
 
 
+def test_the_service_has_the_port_of_the_engine_and_no_other() -> None:
+    world = InferenceWorld().settle().patch_spec(engine=image("1") | {"port": 9000}).settle()
+    assert [port.port for port in world.services["qwen"].spec.ports] == [9000]
+
+
 def test_pods_of_others_are_in_the_way_and_stay() -> None:
     world = InferenceWorld(inference(roles=[role("decode", 2)])).settle()
     name = world.of("decode", host=0)[0]

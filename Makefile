@@ -17,7 +17,7 @@ LONG := tests/cluster/faults/test_rollout.py tests/cluster/inference/test_analys
 	tests/cluster/inference/test_revisions.py tests/cluster/inference/test_by_hand.py tests/cluster/inference/test_autoscaler.py \
 	tests/cluster/bad_input tests/cluster/dashboard \
 	tests/cluster/operations tests/cluster/chart tests/cluster/client/test_page.py tests/e2e/serving tests/e2e/rollout_load \
-	tests/e2e/test_ray.py tests/e2e/test_hang.py tests/e2e/test_multislice.py
+	tests/e2e/test_ray.py tests/e2e/test_quickstart.py tests/e2e/test_hang.py tests/e2e/test_multislice.py
 ROLLOUT_SPACE ?= all
 
 help: ## Show the targets

@@ -113,10 +113,10 @@ class Site:
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         try:
-            await self._tell(request, answer)
-        except (CommandError, ApiError):
-            if not answer.prepared:
-                raise
+            try:
+                await self._tell(request, answer)
+            except (CommandError, ApiError) as error:
+                await self._part(request, answer, explain(error) if isinstance(error, ApiError) else error)
         except ConnectionResetError:
             pass  # whoever looked has gone
         return answer
@@ -131,9 +131,26 @@ class Site:
                 new = self._with_warning(state)
                 await answer.write(_event(new) if new != last else b": still there\n\n")
                 last = new
+        raise CommandError("it was deleted a moment ago", Exit.NOT_FOUND)
+
+    async def _part(self, request: web.Request, answer: web.StreamResponse, error: CommandError) -> None:
+        """Say why there are no more states.
+
+        Only pages that have shown the object listen: one that is not there is deleted by now. A browser that
+        gets another status than 200 never asks again; after a stream that has ended it does, so it ends
+        where the API server may be back later.
+
+        Raises:
+            CommandError: it is none of that.
+        """
         if not answer.prepared:
-            raise CommandError("it was deleted a moment ago", Exit.NOT_FOUND)
-        await answer.write(b"event: end\n" + _event(tag("p", "It is deleted.", class_="empty")))
+            if error.code not in {Exit.NOT_FOUND, Exit.UNREACHABLE}:
+                raise error
+            await answer.prepare(request)
+        if error.code is Exit.NOT_FOUND:
+            await answer.write(b"event: end\n" + _event(tag("p", "It is deleted.", class_="empty")))
+        else:
+            await answer.write(_event(_said(error)))
 
     async def _file(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
@@ -146,8 +163,8 @@ class Site:
         return join([tag("p", warning, class_="banner") if warning else None, state])
 
 
-def document(title: str, main: Markup) -> Markup:
-    """A whole page."""
+def document(title: str, main: Markup, *, live: bool = True) -> Markup:
+    """A whole page; live, it listens for its next states."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -155,7 +172,7 @@ def document(title: str, main: Markup) -> Markup:
         tag("title", title),
         tag("link", rel="icon", href="/static/icon.svg"),
         tag("link", rel="stylesheet", href="/static/page.css"),
-        tag("script", src="/static/page.js", defer=True),
+        tag("script", src="/static/page.js", defer=True) if live else None,
     )
     lost = tag("p", "The connection is lost: does `kubectl tpu dashboard` still run?", class_="banner")
     nav = tag("nav", tag("a", "kubectl tpu dashboard", href="/"))
@@ -168,8 +185,11 @@ def _html(whole: Markup, status: int = 200) -> web.Response:
 
 
 def _failure(error: CommandError) -> web.Response:
-    said = join([tag("h1", "This cannot be shown"), tag("p", str(error)), tag("p", error.advice)])
-    return _html(document("Error", said), STATUS.get(error.code, 502))
+    return _html(document("Error", _said(error), live=False), STATUS.get(error.code, 502))
+
+
+def _said(error: CommandError) -> Markup:
+    return join([tag("h1", "This cannot be shown"), tag("p", str(error)), tag("p", error.advice)])
 
 
 def _event(state: Markup) -> bytes:

@@ -45,9 +45,12 @@ class Cluster(ApiServer):
         }
         self._watches: dict[str, list[StreamReader]] = {}
         self.asked: list[str] = []
+        self.down = False
 
     async def get(self, path: str, **query: str) -> bytes:
         self.asked.append(path)
+        if self.down:
+            raise ApiError(0, "TimeoutError", "")
         parts = path.split("/")
         kind = next(part for part in parts if part in self.objects)
         if kind in self.denied:
@@ -117,6 +120,11 @@ class Stream:
                     kind = line.removeprefix("event: ").strip()
                 if line.startswith("data: "):
                     return kind, json.loads(line.removeprefix("data: "))
+
+    async def rest(self) -> bytes:
+        """What comes until the server ends it."""
+        async with asyncio.timeout(60):
+            return (await self._content.read()).strip()
 
     async def until(self, text: str) -> str:
         """The first state that has a text in it."""
@@ -266,6 +274,43 @@ async def test_changes_of_a_model() -> None:
         cluster.tell("tpuinferences", MODEL, gone=True)
         while (await model.next())[0] != "end":
             pass
+
+
+async def _forget(browser: Browser, cluster: Cluster) -> None:
+    """Delete the job, and wait until the board knows."""
+    async with browser.stream("/") as overview:
+        cluster.tell("tpujobs", JOB, gone=True)
+        while JOB_PAGE in (await overview.next())[1]:
+            pass
+
+
+async def test_a_page_whose_object_went_before_it_listened_says_so() -> None:
+    cluster = Cluster()
+    async with opened(cluster) as browser:
+        assert (await browser.get(JOB_PAGE))[0] == 200
+        await _forget(browser, cluster)
+        async with browser.stream(JOB_PAGE) as job:
+            assert await job.next() == ("end", '<p class="empty">It is deleted.</p>')
+
+
+async def test_a_browser_asks_again_once_the_api_server_is_back() -> None:
+    """For an EventSource, any status but 200 is the end."""
+    cluster = Cluster()
+    async with opened(cluster) as browser:
+        cluster.down = True
+        async with browser.stream(JOB_PAGE) as job:
+            kind, text = await job.next()
+            assert (kind, "the API server does not answer" in text) == ("", True)
+            assert await job.rest() == b""
+        cluster.down = False
+        async with browser.stream(JOB_PAGE) as job:
+            assert "team-a/train" in (await job.next())[1]
+
+
+@pytest.mark.parametrize(("path", "listens"), [(JOB_PAGE, True), ("/jobs/team-a/trian", False)])
+async def test_a_page_without_an_object_does_not_wait_for_its_next_state(path: str, listens: bool) -> None:
+    async with opened(Cluster()) as browser:
+        assert ("page.js" in (await browser.get(path))[1]) is listens
 
 
 async def test_rights_that_are_missing() -> None:

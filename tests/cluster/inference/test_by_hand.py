@@ -131,6 +131,26 @@ def test_a_preview_is_what_then_happens_step_by_step(
     assert len(plan["steps"]) == 9
 
 
+@pytest.mark.usefixtures("single_hosts")
+def test_a_partition_keeps_copies_back_as_its_preview_says(
+    tpu: Kubectl, models: Models, tmp_path: Path
+) -> None:
+    models.create(replicas=2, roles=roles(1, 1), rollout={"partition": 1})
+    old = models.serves()["currentRevision"]
+    plan = planned(tpu, models, tmp_path, engine=image("2"))
+    assert plan["end"]["gate"] == "Partition"
+    models.change(engine=image("2"))
+    stage = Stage(models, plan["newest"])
+    stage.comes_to({"replicas": [each | {"leaving": 0} for each in plan["steps"][-1]["replicas"]]})
+    assert stage.counts() == {
+        (name, revision): (1, 0) for name in ("prefill", "decode") for revision in (old, plan["newest"])
+    }
+    wait_for(lambda: "Held by:   Partition" in tpu("status", "qwen"), "the hold")
+    assert "lower it" in tpu("rollout", "promote", "qwen", fails=Exit.BAD)
+    models.change(rollout={"partition": 0})
+    assert models.serves()["currentRevision"] == plan["newest"]
+
+
 def planned(tpu: Kubectl, models: Models, directory: Path, **spec: Any) -> Object:
     """What `kubectl tpu rollout plan` says of a change of the spec."""
     before = models.get()

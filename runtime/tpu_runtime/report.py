@@ -191,6 +191,8 @@ def _service_failure(process: Process, *, oom_killed: Optional[bool]) -> Report:
     assert process.exit_code is not None
     lines = sorted([*process.stdout.lines(), *process.stderr.lines()], key=lambda line: line.time)
     dead = ray.died(lines)
+    if not dead and not process.has_started and process.exit_code > 0:
+        return _service_not_started(process, lines)
     name, code = dead or (process.command.service, process.exit_code)
     killed = code == -signals.SIGKILL
     what = _describe(code, () if dead else lines, oom_killed=oom_killed)
@@ -205,6 +207,23 @@ def _service_failure(process: Process, *, oom_killed: Optional[bool]) -> Report:
     )
 
 
+def _service_not_started(process: Process, lines: Sequence[Line]) -> Report:
+    """The report of a node of a Ray cluster that has given up before it was there.
+
+    What it says of itself on stdout is no reason, and comes last, as Python keeps it until the end.
+    """
+    assert process.exit_code is not None
+    why = ray.not_started(_raised(process.stderr.lines()), process.command.variables)
+    what = why or Line(process.ended, _describe(process.exit_code, _log(process), oom_killed=None))
+    return Report(
+        USER_ERROR,
+        process.exit_code,
+        what.time,
+        f"the Ray node of this host has not started: {what.text}",
+        log=lines,
+    )
+
+
 def _log(process: Process) -> Sequence[Line]:
     """The end of stderr, or of stdout for a program that has nothing to say there."""
     lines = process.stderr.lines()
@@ -213,19 +232,20 @@ def _log(process: Process) -> Sequence[Line]:
 
 def exception(lines: Sequence[Line]) -> Optional[Line]:
     """The last line of a Python traceback at the end of a log: the exception and its message."""
+    raised = _raised(lines)
+    if raised and (starved := ray.memory_error(raised)):
+        return starved
+    if not raised or len(raised) > _TRAILING_LINES:
+        return None
+    return ray.task_error(raised) or raised[0]
+
+
+def _raised(lines: Sequence[Line]) -> Sequence[Line]:
+    """All lines from the exception of the last Python traceback on."""
     plain = [Line(line.time, _RANK.sub("", line.text)) for line in lines]
     starts = [i for i, line in enumerate(plain) if line.text == _TRACEBACK]
-    if not starts:
-        return None
-    after = range(starts[-1] + 1, len(plain))
-    index = next((i for i in after if plain[i].text[:1].strip()), None)
-    if index is None:
-        return None
-    if starved := ray.memory_error(plain[index:]):
-        return starved
-    if index < len(plain) - _TRAILING_LINES:
-        return None
-    return ray.task_error(plain[index:]) or plain[index]
+    after = range(starts[-1] + 1, len(plain)) if starts else ()
+    return next((plain[i:] for i in after if plain[i].text[:1].strip()), ())
 
 
 def _describe(code: int, lines: Sequence[Line], *, oom_killed: Optional[bool]) -> str:

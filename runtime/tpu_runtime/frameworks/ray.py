@@ -56,11 +56,15 @@ _MULTISLICE = {
 _PER_CHIP = "RAY_TPU_RESOURCE_PER_CHIP"
 _STORE_SHARE = "RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION"
 _LEAST_STORE = 80 * 1024**2
+_TMP = "/tmp"  # noqa: S108 - Ray's own choice
 _SHM = "/dev/shm"  # noqa: S108 - where Ray has its object store
 _WAITS = pkgutil.get_data("tpu_runtime.frameworks", "raydriver.py")
 _DIED = re.compile(r"\b(\w+) \[exit code=(-?\d+)\]")
 _TASK_ERROR = re.compile(r"ray\.exceptions\.RayTaskError\(\w*\): (.*)")
 _LOW_ON_MEMORY = "killed due to the node running low on memory"
+_LOGS = ("gcs_server.err", "gcs_server.out", "raylet.err", "raylet.out")
+_LOGGED = re.compile(r"\[\S+ \S+ ([CEF]) \d+ \d+\] \((\w+)\) \S+:\d+: +(.*)")
+_BUG = re.compile(r"^An unexpected system state has occurred\..*? to fix it\. ")
 _NOT_COMPLETE = "tpu-launch: the Ray cluster is not complete"
 
 
@@ -185,14 +189,42 @@ def _emulation(env: HostEnvironment) -> dict[str, str]:
 
 def forget(variables: Mapping[str, str]) -> None:
     """Remove what an earlier cluster of this pod has left, or a process may take it for the present one."""
-    root = variables.get("RAY_TMPDIR", "/tmp")  # noqa: S108 - Ray's own choice
-    shutil.rmtree(Path(root) / "ray", ignore_errors=True)
+    shutil.rmtree(Path(variables.get("RAY_TMPDIR", _TMP)) / "ray", ignore_errors=True)
 
 
 def died(lines: Sequence[Line]) -> Optional[tuple[str, int]]:
     """The first process of a node that has died, and its exit code, as `ray start --block` tells it."""
     found = next(filter(None, (_DIED.search(line.text) for line in lines)), None)
     return (found.group(1), int(found.group(2))) if found else None
+
+
+def not_started(raised: Sequence[Line], variables: Mapping[str, str]) -> Optional[Line]:
+    """Why a node is not there: its exception, and what the process says that it has not seen start.
+
+    Args:
+        raised: from the node's exception on, which may quote logs of its processes.
+        variables: those of the node, which say where the other logs are.
+    """
+    if not raised:
+        return None
+    folder = Path(variables.get("RAY_TMPDIR", _TMP)) / "ray" / "session_latest" / "logs"
+    texts = [line.text for line in raised[1:]]
+    said = _complaint(texts) or next(filter(None, (_complaint(_read(folder / name)) for name in _LOGS)), "")
+    return Line(raised[0].time, f"{raised[0].text.strip()} {said}".strip())
+
+
+def _complaint(texts: Sequence[str]) -> str:
+    """The last words of a process of Ray's: why it has aborted, or the last error in its log."""
+    found = [match.groups() for match in map(_LOGGED.match, texts) if match]
+    fatal = [each for each in found if each[0] in "CF"]
+    return "".join(f"{name}: {_BUG.sub('', text)}" for _, name, text in (fatal or found)[-1:])
+
+
+def _read(path: Path) -> Sequence[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return ()
 
 
 def task_error(lines: Sequence[Line]) -> Optional[Line]:

@@ -210,6 +210,15 @@ ray.exceptions.RayTaskError(ValueError): ray::step() (pid=3431, ip=10.0.0.5)
 ValueError: the loss is not a number"""
 
 
+PORT_IN_USE = (
+    "[2026-12-01 05:11:57,238 C 86 86] (gcs_server) grpc_server.cc:134:  "
+    "An unexpected system state has occurred. You have likely discovered a bug in Ray. Please report this "
+    "issue at https://github.com/ray-project/ray/issues and we'll work with you to fix it. "
+    "Check failed: server_ Failed to start the grpc server. The specified port is 6379.\n\n"
+    ".Please check /tmp/ray/session_2026/logs/gcs_server.out for details. Last connection error: None"
+)
+
+
 def test_the_hook_of_nodes_is_where_ray_is_told_to_look_for_it() -> None:
     [node] = commands(host(hosts=2, host=1))
     module, _, name = node.variables["RAY_START_HOOK"].rpartition(".")
@@ -251,6 +260,30 @@ class TestRootCause:
         assert found.text == f"{kind.partition(':')[0]}: {low}"
         assert ray.out_of_memory(found.text)
         assert exception(lines("ValueError".join(traceback.split(kind)) + "- bytes in use: 0\n" * 50)) is None
+
+    def test_why_a_node_has_not_started_is_what_its_process_has_said_last(self, tmp_path: Path) -> None:
+        raised = lines("RuntimeError: Failed to start GCS.  Last 1 lines of error files:\n" + PORT_IN_USE)
+        found = ray.not_started(raised, {"RAY_TMPDIR": str(tmp_path)})
+        assert found is not None
+        assert found.text == (
+            "RuntimeError: Failed to start GCS.  Last 1 lines of error files: gcs_server: "
+            "Check failed: server_ Failed to start the grpc server. The specified port is 6379."
+        )
+        assert ray.not_started([], {}) is None
+
+    def test_where_ray_does_not_quote_the_log_of_a_process_it_is_read(self, tmp_path: Path) -> None:
+        said = "Exception: The current node timed out during startup."
+        logs = tmp_path / "ray" / "session_latest" / "logs"
+        variables = {"RAY_TMPDIR": str(tmp_path)}
+        assert ray.not_started(lines(said), variables) == Line(0.0, said)
+        logs.mkdir(parents=True)
+        (logs / "raylet.out").write_text(
+            "[2026-12-01 05:11:57,238 I 86 86] (raylet) main.cc:1: Setting up\n"
+            "[2026-12-01 05:11:57,239 E 86 86] (raylet) main.cc:2: no memory for objects\n"
+            "[2026-12-01 05:11:57,240 W 86 86] (raylet) main.cc:3: slow\n"
+        )
+        found = ray.not_started(lines(said), variables)
+        assert found == Line(0.0, f"{said} raylet: no memory for objects")
 
     def test_which_process_of_a_node_has_died(self) -> None:
         text = (
@@ -378,6 +411,18 @@ def test_a_node_that_dies_is_the_root_cause_and_takes_the_driver_with_it(gang: G
     assert driver.message["error"] == f"stopped, as slice 0 host 1 has failed: {error}"
     assert driver.message["time"] > worker.message["time"]
     assert gang.nodes() == []
+
+
+def test_a_node_that_never_starts_says_why(gang: Gang) -> None:
+    (gang.folder / "never-job-0-1").write_text("no room in /dev/shm")
+    driver, worker = gang.start(STAY)
+    assert worker.code() == 1
+    assert worker.message is not None
+    error = "the Ray node of this host has not started: RuntimeError: no room in /dev/shm"
+    assert (worker.message["cause"], worker.message["error"]) == ("UserError", error)
+    assert driver.code() == 1
+    assert driver.message is not None
+    assert driver.message["error"] == f"stopped, as slice 0 host 1 has failed: {error}"
 
 
 def test_the_node_of_the_driver_dies(gang: Gang) -> None:

@@ -31,6 +31,9 @@ def main() -> None:
     if fails.exists():
         fails.unlink()
         sys.exit("Exception: The current node timed out during startup.")
+    if (FOLDER / f"never-{name}").exists():
+        sys.stdout.write("Local node IP: 127.0.0.1\n")  # Python keeps it until the end
+        raise RuntimeError(*(FOLDER / f"never-{name}").read_text().splitlines())
     record = FOLDER / f"node-{name}"
     resources = {} if os.environ.get("LACKING") == name else json.loads(option("resources"))
     record.write_text(json.dumps([attempt, resources]))

@@ -16,6 +16,9 @@ from typing import Any, Iterable, Iterator
 from tpu_runtime.aio import within
 
 _LOOKUP_SECONDS = 30.0
+_LEAST_SECONDS = 0.5
+_MOST_SECONDS = 5.0
+_PER_SECOND = 200
 _PARALLEL = 16
 
 
@@ -60,12 +63,16 @@ def _look_up(name: str) -> str | OSError:
 class Resolver:
     """Resolves a list of names, each again and again until it is found.
 
+    Args:
+        names: of all hosts, each of which looks for all of them.
+
     Attributes:
         missing: the names that were not found so far, with the last error.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         self.missing = dict.fromkeys(names, "not looked up yet")
+        self._most = pause(len(self.missing) ** 2)
         self._slots = asyncio.Semaphore(_PARALLEL)
 
     async def run(self) -> None:
@@ -73,7 +80,7 @@ class Resolver:
         await asyncio.gather(*(self._find(name) for name in list(self.missing)))
 
     async def _find(self, name: str) -> None:
-        for delay in backoff():
+        for delay in backoff(most=self._most):
             try:
                 async with self._slots:
                     await resolve(name)
@@ -85,7 +92,19 @@ class Resolver:
             await asyncio.sleep(delay)
 
 
-def backoff(first: float = 0.2, most: float = 5.0) -> Iterator[float]:
+def pause(askers: int, most: float = _MOST_SECONDS) -> float:
+    """Seconds between two questions, so that many who ask the same do not ask too often, all told.
+
+    Few do so soon, as it is the time by which they may start later than they could.
+
+    Args:
+        askers: how many questions there are each time.
+        most: seconds that nobody has to wait for longer.
+    """
+    return min(most, max(_LEAST_SECONDS, askers / _PER_SECOND))
+
+
+def backoff(first: float = 0.2, most: float = _MOST_SECONDS) -> Iterator[float]:
     """Endless delays in seconds, growing and jittered, so that a thousand hosts do not retry in step."""
     delay = first
     while True:

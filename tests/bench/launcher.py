@@ -54,7 +54,10 @@ while not os.path.exists(sys.argv[1]):
 """
 LAUNCHERS: Final = ("none", "torchrun")
 LINE: Final = re.compile(r"first line (\S+)$", re.MULTILINE)
-LIMITS: Final = {"torchrun: more seconds": 1.0, "memory of a launcher": 40.0}
+LATE: Final = "none, host 0 last: more seconds"
+LATE_SECONDS: Final = 6.0
+"""Long enough for the other hosts to have become slow to ask for it, and their processes to have started."""
+LIMITS: Final = {"torchrun: more seconds": 1.0, LATE: 1.0, "memory of a launcher": 40.0}
 UNITS: Final = {"memory of a launcher": "MiB"}
 
 
@@ -63,7 +66,7 @@ class Start:
     """How four hosts started.
 
     Attributes:
-        seconds: from the first process to the first line of the last one of the user's.
+        seconds: from the start of host 0 to the first line of the last process of the user's.
         rss: MiB of the largest of the processes that were started first.
         cpu: seconds on the CPU of all of those.
     """
@@ -73,12 +76,17 @@ class Start:
     cpu: float
 
 
-def measure(commands: Sequence[Sequence[str]], envs: Sequence[dict[str, str]], folder: Path) -> Start:
-    """Start a command for each host, and wait until all processes of the user's are there."""
+def measure(
+    commands: Sequence[Sequence[str]], envs: Sequence[dict[str, str]], folder: Path, late: float
+) -> Start:
+    """Start a command for each host, host 0 so many seconds after the others, and wait for all processes."""
     files = [folder / f"host-{host}" for host in range(HOSTS)]
-    began = time.time()
     with ExitStack() as running:
-        pids = [running.enter_context(_started(*each)) for each in zip(commands, envs, files, strict=True)]
+        first, *others = zip(commands, envs, files, strict=True)
+        pids = [running.enter_context(_started(*each)) for each in others] if late else []
+        time.sleep(late)
+        began = time.time()
+        pids += [running.enter_context(_started(*each)) for each in ([first] if late else [first, *others])]
         lines = _lines(files)
         seconds = max(lines) - began
         start = Start(seconds, max(map(rss_mib, pids)), sum(map(cpu_seconds, pids)))
@@ -128,13 +136,14 @@ def environment(host: int, launcher: str, gate: int, master: int) -> dict[str, s
     return variables(ours, hosts=HOSTS, host=host, launcher=launcher, processes=PROCESSES)
 
 
-def start(launcher: str, python: Path, *, plain: bool) -> Start:
+def start(launcher: str, python: Path, *, plain: bool, late: float = 0.0) -> Start:
     """Measure one start.
 
     Args:
         launcher: torchrun, or none for processes that start at once.
         python: an interpreter with torch.
         plain: without `tpu-launch`.
+        late: seconds for which the other hosts have to wait for host 0.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -147,7 +156,7 @@ def start(launcher: str, python: Path, *, plain: bool) -> Start:
             file = folder / "tpu-launch"
             file.write_bytes(bundle.bundle())
             commands = [[str(python), str(file), "--", *program]] * HOSTS
-        return measure(commands, envs, folder)
+        return measure(commands, envs, folder, late)
 
 
 def _plain(env: dict[str, str], launcher: str, program: Sequence[str]) -> list[str]:
@@ -198,6 +207,9 @@ def run(
         note(f"{launcher}: more seconds", with_it.seconds - without.seconds)
         note("memory of a launcher", with_it.rss)
         note("CPU of four launchers", with_it.cpu)
+    for _ in range(runs if "none" in launchers else 0):
+        without, with_it = (start("none", python, plain=plain, late=LATE_SECONDS) for plain in (True, False))
+        note(LATE, with_it.seconds - without.seconds)
     for _ in range(runs):
         note("gate of 1,024 hosts, CPU", asyncio.run(gate_of(16, 64)))
     return found

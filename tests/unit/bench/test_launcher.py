@@ -21,6 +21,11 @@ def test_what_is_promised_of_memory_holds() -> None:
     assert with_it.cpu > 0
 
 
+def test_all_start_soon_after_the_host_that_comes_last() -> None:
+    found = launcher.start("none", Path(sys.executable), plain=False, late=2)
+    assert 0 < found.seconds < 10
+
+
 async def test_a_gate_of_many_hosts() -> None:
     assert 0 < await launcher.gate_of(2, 8) < 60
 

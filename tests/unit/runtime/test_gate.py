@@ -32,6 +32,7 @@ from tpu_runtime.gate import (
     answer_request,
 )
 from tpu_runtime.limits import allow_files
+from tpu_runtime.names import pause
 from tpu_runtime.visitor import Door, LocalDoor, RemoteDoor, Visitor
 
 if TYPE_CHECKING:
@@ -355,6 +356,41 @@ async def test_a_visitor_that_gives_up_knows_who_is_missing_in_other_slices_too(
         "3 of 4 hosts have not come: slice 0 host 0 (localhost), slice 1 host 0 (job-1-0), slice 1 host 1"
         in str(caught.value)
     )
+
+
+class Closed(LocalDoor):
+    """A gate that nobody keeps until it was asked for many times."""
+
+    asked = 0
+
+    async def join(self, stage: str, hold: float) -> Answer:
+        self.asked += 1
+        if self.asked < 20:
+            raise OSError("nobody is there")
+        return await super().join(stage, hold)
+
+
+async def test_few_hosts_ask_soon_again_for_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    gate = Gate(JOB, 1, range(1), 4)
+    others = [replace(MEMBER, host=host, worker_id=host, boot=str(host)) for host in range(3)]
+    joining = [asyncio.ensure_future(gate.join(other, ARRIVED, 60)) for other in others]
+    joining += [asyncio.ensure_future(gate.join(other, RESOLVED, 60)) for other in others]
+    door = Closed(gate, replace(MEMBER, host=3, worker_id=3, boot="3"))
+    monkeypatch.setattr("tpu_runtime.visitor.asyncio.sleep", sleep)
+    assert await visitor(door, "60", hosts=4, host=3).enter() == 1
+    await asyncio.gather(*joining)
+    assert len(pauses) == 19
+    assert max(pauses) <= 0.5
+
+
+def test_however_many_hosts_ask_they_do_so_200_times_a_second() -> None:
+    assert [pause(hosts) for hosts in (1, 4, 100, 200, 400, 1000, 10_000)] == [0.5, 0.5, 0.5, 1, 2, 5, 5]
+    assert pause(1000, most=1) == 1
 
 
 async def test_who_waits_when_the_coordinator_gives_up_is_told_whom_it_was_waiting_for() -> None:

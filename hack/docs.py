@@ -19,7 +19,7 @@ DOCS: Final = ROOT / "docs"
 LINK: Final = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)")
 FILES: Final = "files"
 """Folder of the site for what is no page."""
-PAGES: Final = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
+PAGES: Final = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "AGENTS.md": "agents-file.md"}
 """Pages that are elsewhere in the repository, with their names in the site."""
 
 

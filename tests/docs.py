@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 FAILURES = ROOT / "docs" / "failures.md"
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "AGENTS.md", *(ROOT / "docs").rglob("*.md")])
 TEST_ID = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
 
 Object = dict[str, Any]

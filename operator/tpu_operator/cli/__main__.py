@@ -24,6 +24,7 @@ from tpu_operator.cli import (
     wait,
     why,
 )
+from tpu_operator.cli.agent import command as mcp
 from tpu_operator.cli.command import Call, Command, CommandError, Exit, Parser
 from tpu_operator.cli.dashboard import command as dashboard
 from tpu_operator.cli.migrate import command as migrate
@@ -50,6 +51,7 @@ COMMANDS = (
     doctor.COMMAND,
     migrate.COMMAND,
     dashboard.COMMAND,
+    mcp.COMMAND,
 )
 GROUPS = {"rollout": "look at the rollout of a TPUInference, stop it, let it go on, go back"}
 """What commands of two words have in common, by the first."""

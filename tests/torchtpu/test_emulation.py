@@ -102,6 +102,23 @@ def test_a_killed_rank_is_named_and_the_next_attempt_resumes(
     resumed_alike(losses(job.hosts[0].stdout), trained(parallel, steps), saved)
 
 
+def test_sharded_parameters_learn_as_one_process_and_go_on_from_their_checkpoint(
+    start: Start, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path / "checkpoints"
+    found: dict[int, str] = {}
+    for attempt, steps in enumerate((STEPS // 2, STEPS)):
+        own = {"CHECKPOINTS": str(folder), "STEPS": str(steps), "TPU_OPERATOR_ATTEMPT": str(attempt)}
+        job = start("-c", example("torchtpu-fsdp2"), **own)
+        assert job.wait() == [0, 0], job.said
+        said = job.hosts[0].stdout.decode()
+        assert f"4 processes on 1 slice, each with 16 of 64 of a parameter, from step {len(found)}\n" in said
+        assert losses(job.hosts[0].stdout).keys() == set(range(len(found) + 1, steps + 1))
+        found |= losses(job.hosts[0].stdout)
+    same_losses(found, one_process("torchtpu-fsdp2", tmp_path_factory.mktemp("alone"), STEPS))
+    assert float(found[STEPS]) < float(found[1]) - 0.2, found
+
+
 def _children(pid: int) -> list[int]:
     below = descendants(pid)
     return [each for each in below if each not in {child for one in below for child in descendants(one)}]

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -44,10 +45,10 @@ class Example:
 
 
 def yaml_blocks(page: Path) -> Iterator[tuple[str, Object]]:
-    """Each block of YAML of a page, with where it is."""
-    for block in re.finditer(r"^```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+    """Each block of YAML of a page, with where it is; blocks of items of lists are indented."""
+    for block in re.finditer(r"^( *)```yaml\n(.*?)^\1```$", page.read_text(), re.MULTILINE | re.DOTALL):
         line = page.read_text()[: block.start()].count("\n") + 1
-        for document in yaml.safe_load_all(block[1]):
+        for document in yaml.safe_load_all(dedent(block[2])):
             yield f"{page.relative_to(ROOT)}:{line}", document
 
 

@@ -20,15 +20,20 @@ SERVING = {field.alias for field in TPUInferenceSpec.model_fields.values()}
 FILES = sorted((ROOT / "examples").glob("*.yaml"))
 
 
+AUTOSCALER = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
+
+
 def ours(body: dict[str, Any]) -> bool:
     return str(body.get("apiVersion", "")).startswith(GROUP)
 
 
 @pytest.mark.parametrize("body", BLOCKS)
 def test_yaml_of_the_documentation(jobs: Jobs, body: dict[str, Any]) -> None:
-    """A whole object of ours, or parts of one: a spec for the smallest one, a status that a job may have."""
+    """A whole object of ours, or of an autoscaler, or parts of one: a spec for the smallest one, a status."""
     if ours(body):
         assert jobs.refusal(body) == ""
+    if AUTOSCALER.items() <= body.items():
+        jobs.kubectl("apply", "--dry-run=server", "--filename=-", f"--namespace={jobs.namespace}", stdin=body)
     if body.keys() == {"spec"}:
         serves = body["spec"].keys() <= SERVING
         assert jobs.refusal(inference(body["spec"]) if serves else job(body["spec"])) == ""

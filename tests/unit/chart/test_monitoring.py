@@ -95,6 +95,14 @@ def test_launchers_are_scraped_where_the_operator_works(
     assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "launcher", "interval": "1m"}]
 
 
+MONITOR = (Path(__file__).parents[3] / "docs" / "how-to" / "monitor.md").read_text()
+
+
+@pytest.mark.parametrize("query", re.findall(r"^\| [^|]+ \| `(.+)` \|$", MONITOR, re.MULTILINE))
+def test_what_the_documentation_asks_for_is_exposed(query: str, exposed: Exposed) -> None:
+    assert promql.labels(query, exposed)
+
+
 class TestRules:
     @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
     def test_what_they_ask_for_is_exposed(self, rule: Manifest, exposed: Exposed) -> None:

@@ -11,14 +11,17 @@ import contextlib
 import random
 import socket
 import threading
+import time
 from typing import Any, Iterable, Iterator
 
 from tpu_runtime.aio import within
 
 _LOOKUP_SECONDS = 30.0
-_LEAST_SECONDS = 0.5
+_LEAST_SECONDS = 0.25
 _MOST_SECONDS = 5.0
 _PER_SECOND = 200
+_MANY = 1000
+_SHARE = 0.05
 _PARALLEL = 16
 
 
@@ -72,7 +75,7 @@ class Resolver:
 
     def __init__(self, names: Iterable[str]) -> None:
         self.missing = dict.fromkeys(names, "not looked up yet")
-        self._most = pause(len(self.missing) ** 2)
+        self._askers = len(self.missing) ** 2
         self._slots = asyncio.Semaphore(_PARALLEL)
 
     async def run(self) -> None:
@@ -80,7 +83,7 @@ class Resolver:
         await asyncio.gather(*(self._find(name) for name in list(self.missing)))
 
     async def _find(self, name: str) -> None:
-        for delay in backoff(most=self._most):
+        for delay in backoff(askers=self._askers):
             try:
                 async with self._slots:
                     await resolve(name)
@@ -92,21 +95,19 @@ class Resolver:
             await asyncio.sleep(delay)
 
 
-def pause(askers: int, most: float = _MOST_SECONDS) -> float:
-    """Seconds between two questions, so that many who ask the same do not ask too often, all told.
-
-    Few do so soon, as it is the time by which they may start later than they could.
+def longest_pause(askers: int, waited: float) -> float:
+    """Seconds between two questions, by which those who ask may start later than they could.
 
     Args:
-        askers: how many questions there are each time.
-        most: seconds that nobody has to wait for longer.
+        askers: how many ask the same, which are not to do so too often, all told.
+        waited: for how many seconds; whoever has waited for long does not mind a little more.
     """
-    return min(most, max(_LEAST_SECONDS, askers / _PER_SECOND))
+    return max(_LEAST_SECONDS, askers / _PER_SECOND, waited * _SHARE)
 
 
-def backoff(first: float = 0.2, most: float = _MOST_SECONDS) -> Iterator[float]:
+def backoff(first: float = 0.2, most: float = _MOST_SECONDS, askers: int = _MANY) -> Iterator[float]:
     """Endless delays in seconds, growing and jittered, so that a thousand hosts do not retry in step."""
-    delay = first
+    delay, began = first, time.monotonic()
     while True:
         yield delay * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, keeps no secret
-        delay = min(delay * 2, most)
+        delay = min(delay * 2, most, longest_pause(askers, time.monotonic() - began))

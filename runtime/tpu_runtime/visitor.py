@@ -39,7 +39,7 @@ from tpu_runtime.gate import (
     parse_failed,
     title,
 )
-from tpu_runtime.names import Resolver, backoff, pause, resolve
+from tpu_runtime.names import Resolver, backoff, resolve
 
 if TYPE_CHECKING:
     from tpu_runtime.environment import HostEnvironment
@@ -252,7 +252,7 @@ class Visitor:
     def _delays(self) -> Iterator[float]:
         """A coordinator whose container is restarted is back within seconds."""
         longest = _IN_PLACE_SECONDS if self.env.settings.in_place else _FAR_SECONDS
-        return backoff(most=pause(self.env.place.num_met, longest))
+        return backoff(most=longest, askers=self.env.place.num_met)
 
     async def _ask(self, stage: str, hold: float) -> Answer:
         try:

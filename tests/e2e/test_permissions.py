@@ -62,7 +62,7 @@ ROUTING = {
 def here(permissions: set[Permission]) -> set[Permission]:
     """Those that show here: there is no Kueue, and no TPUInference.
 
-    tests/cluster/kueue and tests/e2e/serving look at what those need.
+    tests/cluster/kueue compares Kueue's; what a TPUInference needs is compared nowhere.
     """
     elsewhere = {each for each in permissions if each[0].startswith(ELSEWHERE) or each[0] in ROUTING}
     return permissions - elsewhere - {("/services", "delete")}

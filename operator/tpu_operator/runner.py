@@ -24,6 +24,7 @@ from tpu_operator.engine.applier import Applier
 from tpu_operator.engine.clock import wall_clock
 from tpu_operator.engine.events import Recorder
 from tpu_operator.engine.lease import Elector
+from tpu_operator.engine.optional import OptionalInformer
 from tpu_operator.engine.queue import WorkQueue
 from tpu_operator.engine.reconciler import Reconciler
 
@@ -92,9 +93,14 @@ class Runner:
         every = [i for controller in self._controllers for i in controller.informers.values()]
         return list(dict.fromkeys(every))
 
+    @property
+    def _needed(self) -> list[Informer[Any]]:
+        """Those without which there is nothing to decide."""
+        return [each for each in self.informers if not isinstance(each, OptionalInformer)]
+
     def synced(self) -> bool:
-        """Whether every informer has a first copy."""
-        return all(informer.synced.is_set() for informer in self.informers)
+        """Whether there is a first copy of all that no decision can do without."""
+        return all(informer.synced.is_set() for informer in self._needed)
 
     def unready(self) -> str:
         """Why this replica could not take over now; empty if it could.
@@ -105,7 +111,7 @@ class Runner:
         if not self.synced():
             return "not synced"
         limit = self._settings.silent_after
-        old = next((i for i in self.informers if i.age() > limit), None)
+        old = next((i for i in self._needed if i.age() > limit), None)
         return f"nothing heard of {old.resource.plural} for {old.age():.0f} s" if old else ""
 
     def silent(self) -> str:
@@ -164,7 +170,10 @@ class Runner:
 
     async def _work(self) -> None:
         """Reconcile, from a copy that is newer than what the last leader has written."""
-        await asyncio.gather(*(informer.refresh() for informer in self.informers))
+        needed = self._needed
+        await asyncio.gather(*(informer.refresh() for informer in needed))
+        # Afterwards, so that an outage of the server itself is not taken for one of theirs.
+        await asyncio.gather(*(each.refresh() for each in self.informers if each not in needed))
         applier = Applier(self._api, self._recorder)
         self._spent.start(self._jobs())
         try:

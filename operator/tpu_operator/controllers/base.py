@@ -186,7 +186,10 @@ class Controller(ABC, Generic[M]):
             self._pending.add(key)
         else:
             self._pending.discard(key)
-        if new and new.status.get("completionTime"):
+        if new is None:
+            # Nobody may get to it: keys are dropped while another replica leads.
+            self.forget(key)
+        elif new.status.get("completionTime"):
             self._gone.pop(key, None)
         self._queue.add(key)
 

@@ -31,9 +31,10 @@ from tpu_operator.core.conditions import job_phase, refused
 from tpu_operator.core.jobstatus import Draft, acknowledged, describe
 from tpu_operator.core.jobview import JobView, observe
 from tpu_operator.core.missing import LEFT_TO_SCHEDULER, missing_pods, template_faults
+from tpu_operator.core.nodes import with_sightings
 from tpu_operator.core.objects import services
 from tpu_operator.core.objects.pods import PodFactory, owner_reference
-from tpu_operator.core.plan import Delete, Plan, Sighting
+from tpu_operator.core.plan import Delete, Plan
 from tpu_operator.core.quota import demand
 from tpu_operator.core.slicegroup import deletes
 
@@ -68,7 +69,7 @@ def plan(snapshot: JobSnapshot, now: datetime, settings: PodSettings) -> Plan:
     except CatalogError as error:
         return refused(job.status, job.metadata.generation, now, str(error), job_phase)
     decided = _finished(view) if view.finished else _decide(view, settings)
-    return replace(decided, sightings=_sightings(view)) if decided.status or decided.deletes else decided
+    return with_sightings(decided, view.pods, view.losses, view.snapshot.nodes)
 
 
 def _decide(view: JobView, settings: PodSettings) -> Plan:
@@ -80,16 +81,6 @@ def _decide(view: JobView, settings: PodSettings) -> Plan:
         or _queue(view, draft, settings)
         or _run(view, draft, settings)
     )
-
-
-def _sightings(view: JobView) -> tuple[Sighting, ...]:
-    """The nodes that are lost by what is known of them: one that is well again must not lose its pods.
-
-    News of it may be late by more than a minute, when the watch of nodes is cut without a word.
-    """
-    nodes = {pod.spec.node_name for pod in view.pods if pod.name in view.losses}
-    lost = (node for name in sorted(nodes) if (node := view.snapshot.nodes.by_name.get(name)))
-    return tuple(Sighting("Node", "", node.metadata.name, node.metadata.resource_version) for node in lost)
 
 
 def _run(view: JobView, draft: Draft, settings: PodSettings) -> Plan:

@@ -6,14 +6,17 @@ such pods gone. A gang has to act earlier: its other hosts only wait for the one
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from tpu_operator.core.plan import Sighting
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Iterable, Mapping
     from datetime import datetime
 
+    from tpu_operator.core.plan import Plan
     from tpu_operator.core.snapshot import Node, Pod
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
@@ -98,3 +101,23 @@ class Nodes:
 def _last_sign(node: Node) -> datetime | None:
     since = node.ready.last_transition_time
     return since - UNHEARD if since and node.ready.status == "Unknown" else since
+
+
+def with_sightings(plan: Plan, pods: Iterable[Pod], losses: Container[str], nodes: Nodes) -> Plan:
+    """A plan that is only carried out while nodes are as lost as they seem.
+
+    One that is well again must not lose its pods. News of it may be late by more than a minute, when the
+    watch of nodes is cut without a word.
+
+    Args:
+        plan: what was decided.
+        pods: the pods that it is about.
+        losses: names of those whose nodes are lost.
+        nodes: the nodes.
+    """
+    if not (plan.status or plan.deletes):
+        return plan
+    hosts = sorted({pod.spec.node_name for pod in pods if pod.name in losses})
+    lost = [node.metadata for name in hosts if (node := nodes.by_name.get(name))]
+    sightings = tuple(Sighting("Node", "", meta.name, meta.resource_version) for meta in lost)
+    return replace(plan, sightings=sightings)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpu_operator.core import names
@@ -226,26 +227,38 @@ def choose(
         kept: pools that are for others.
     """
     found: dict[str, str] = {}
+    taken: set[str] = set()
+    shuns = cache(shunned)
     for last_resort in (False,) if strict else (False, True):
         for slice_id, home in slices.items():
-            if home and slice_id not in found and (last_resort or not shunned(home)):
-                _take_first(found, pools, [home], demand, slice_id)
-        for slice_id in slices:
-            if slice_id not in found:
-                usable = (p for p in pools.of(demand.selector) if p not in kept)
-                among = (p for p in usable if last_resort or not shunned(p))
-                _take_first(found, pools, among, demand, slice_id)
+            allowed = home and slice_id not in found and (last_resort or not shuns(home))
+            if home and allowed and home not in taken and pools.fits(home, demand, slice_id):
+                found[slice_id] = home
+                taken.add(home)
+        if left := [slice_id for slice_id in slices if slice_id not in found]:
+            among = (p for p in pools.of(demand.selector) if p not in kept and (last_resort or not shuns(p)))
+            _hand_out(found, left, pools, among, demand)
     return found
 
 
-def _take_first(
-    found: dict[str, str], pools: Pools, among: Iterable[str], demand: Demand, slice_id: str
+def _hand_out(
+    found: dict[str, str], slices: Iterable[str], pools: Pools, among: Iterable[str], demand: Demand
 ) -> None:
-    """Give a slice the first pool that has room and that no other slice was given."""
-    taken = set(found.values())
-    pool = next((p for p in among if p not in taken and pools.fits(p, demand, slice_id)), None)
-    if pool is not None:
-        found[slice_id] = pool
+    """Give each slice the first pool with room that nobody else is in.
+
+    Each pool is looked at once at most, however many slices there are: both can be a thousand.
+    """
+    left, taken = dict.fromkeys(slices), set(found.values())
+    for pool in among:
+        holders = {tenant.slice_id for tenant in pools.tenants(pool)}
+        if pool in taken or len(holders) > 1:
+            continue
+        slice_id = next(iter(holders or left))
+        if slice_id in left and len(pools.usable(pool, demand)) >= demand.hosts:
+            found[slice_id] = pool
+            del left[slice_id]
+            if not left:
+                return
 
 
 def claims(job: str, creates: Iterable[Manifest], reserved: Mapping[str, str]) -> dict[str, Tenant]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,11 @@ from tpu_operator.engine.informer import Informer, T
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+log = logging.getLogger(__name__)
+
 NOT_FOUND: Final = 404
+PATIENCE: Final = 10.0
+"""Seconds for which a new leader waits for a resource whose requests fail."""
 ASK_AGAIN: Final = 15.0
 """Seconds after which a resource that is not served is asked for again."""
 
@@ -43,6 +48,26 @@ class OptionalInformer(Informer[T]):
     def stalled(self) -> float:
         """As of all informers; what is not served has no watch that could be silent."""
         return 0.0 if self._resting else super().stalled()
+
+    async def refresh(self) -> None:
+        """As of all informers, but what fails for PATIENCE is done without until it works again.
+
+        An extension whose server or conversion is broken must not keep a new leader from everything else.
+        """
+        begun = asyncio.get_running_loop().time()
+        fresh = asyncio.ensure_future(super().refresh())
+        try:
+            while not fresh.done():
+                await asyncio.wait({fresh}, timeout=PATIENCE)
+                if not fresh.done() and self._tried > begun:
+                    log.warning(
+                        "%s cannot be read: going on as if they were not served", self.resource.plural
+                    )
+                    self._replace({})
+                    self._set_served(False)
+                    return
+        finally:
+            fresh.cancel()
 
     async def _read(self) -> bool:
         try:

@@ -19,6 +19,7 @@ from tpu_operator.controllers.inference import InferenceController
 from tpu_operator.controllers.job import JobController
 from tpu_operator.controllers.quotas import QuotaState
 from tpu_operator.core.placement import Demand
+from tpu_operator.core.plan import Plan
 from tpu_operator.core.snapshot import Custom, Pod, PodGroup, Quota
 from tpu_operator.engine.queue import WorkQueue
 
@@ -115,6 +116,19 @@ async def test_pods_of_others_hold_chips_while_they_are_there(kind: str) -> None
     cluster.see(informer, msgspec.convert(wire, Pod))
     assert not cluster.state.pools.fits("a", demand, "mine")
     informer._replace({})
+    assert cluster.state.pools.fits("a", demand, "mine")
+
+
+@each_kind
+async def test_what_is_gone_holds_nothing_though_nobody_decides_about_it_any_more(kind: str) -> None:
+    """As when another replica has led meanwhile."""
+    cluster = Cluster(kind)
+    cluster.see_nodes(*node_pool("a").values())
+    cluster.see(cluster.controller.objects, waiting("train"))
+    cluster.controller._claim(("default", "train"), Plan(reserved={"a": "train-0"}))
+    demand = Demand({}, [], hosts=4, chips=4)
+    assert not cluster.state.pools.fits("a", demand, "mine")
+    cluster.controller.objects._replace({})
     assert cluster.state.pools.fits("a", demand, "mine")
 
 

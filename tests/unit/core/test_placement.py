@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.builders import NOW, RUNNING, UID, World, decode_pod, job, node, node_pool, pools_of
 from tpu_operator.core.placement import Demand, Pools, Tenant, choose
-from tpu_operator.core.snapshot import Pod, Taint
+from tpu_operator.core.snapshot import Node, Pod, Taint
 
 POOL = "cloud.google.com/gke-nodepool"
 SELECTOR = {
@@ -177,6 +178,36 @@ class TestTenants:
     def test_slices_of_one_job_get_a_pool_each(self) -> None:
         nodes = node_pool("a") | node_pool("b")
         assert choice(pools_of(nodes.values(), []), s0=None, s1=None, s2=None) == {"s0": "a", "s1": "b"}
+
+    def test_each_pool_is_looked_at_once_however_many_slices_there_are(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Others wait meanwhile, and the lease is renewed by the same loop."""
+        asked: Counter[str] = Counter()
+        usable = Pools.usable
+
+        def counted(pools: Pools, pool: str, demand: Demand) -> list[Node]:
+            asked[pool] += 1
+            return usable(pools, pool, demand)
+
+        monkeypatch.setattr(Pools, "usable", counted)
+        nodes = {k: v for index in range(60) for k, v in node_pool(f"p{index}").items()}
+        shunned = Counter[str]()
+        found = choose(
+            pools_of(nodes.values(), []),
+            DEMAND,
+            {f"x-{index}": None for index in range(80)},
+            lambda pool: bool(shunned.update([pool])) or pool == "p7",
+        )
+        assert sorted(found.values()) == sorted(f"p{index}" for index in range(60))
+        assert list(found)[-1] == "x-59", "first come, first served"
+        assert found["x-59"] == "p7"
+        assert set(asked.values()) == set(shunned.values()) == {1}
+
+    def test_a_slice_takes_the_pool_that_it_holds(self) -> None:
+        nodes = node_pool("a") | node_pool("b")
+        pools = pools_of(nodes.values(), [tenant(at="a-0", slice_id="x-1")])
+        assert choose(pools, DEMAND, {"x-0": None, "x-1": None}) == {"x-1": "a", "x-0": "b"}
 
     def test_each_stays_where_it_was(self) -> None:
         nodes = node_pool("a") | node_pool("b") | node_pool("c")

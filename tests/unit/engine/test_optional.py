@@ -11,7 +11,7 @@ import pytest
 from tests.unit.engine.test_watch import Watched, pod
 from tpu_operator.core.snapshot import Pod
 from tpu_operator.engine.client import ApiError
-from tpu_operator.engine.optional import ASK_AGAIN, OptionalInformer
+from tpu_operator.engine.optional import ASK_AGAIN, PATIENCE, OptionalInformer
 from tpu_operator.engine.resources import PODS
 
 if TYPE_CHECKING:
@@ -24,12 +24,15 @@ class Maybe(Watched):
     """A server that lacks the resource until it is told to serve it."""
 
     served = False
+    broken = False
 
     def __init__(self) -> None:
         super().__init__([], ends=False)
 
     async def get(self, path: str, **query: str) -> bytes:
         await asyncio.sleep(1.0)
+        if self.broken:
+            raise ApiError(500, "InternalError", "conversion webhook failed: connection refused")
         if not self.served:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         return await super().get(path, **query)
@@ -75,3 +78,23 @@ async def test_nothing_is_left_of_what_is_served_no_more() -> None:
         server.served = False
         await informer.refresh()
         assert (informer.served, informer.values()) == (False, [])
+
+
+async def test_a_new_leader_does_without_what_cannot_be_read_until_it_can() -> None:
+    async with looked_for(server := Maybe()) as informer:
+        server.served = True
+        await asyncio.sleep(2 * ASK_AGAIN)
+        server.broken = True
+        await asyncio.wait_for(informer.refresh(), 2 * PATIENCE)
+        assert (informer.served, informer.values()) == (False, [])
+        server.broken = False
+        await asyncio.sleep(60.0)
+        assert informer.served
+        assert informer.values()
+
+
+async def test_who_is_only_slow_is_waited_for() -> None:
+    async with looked_for(server := Maybe()) as informer:
+        server.get = asyncio.Event().wait  # type: ignore[assignment]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(informer.refresh(), 3 * PATIENCE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tpu_operator.api import BlockedReason, HoldGate
+from tpu_operator.api import BlockedReason, HoldGate, RolloutState
 from tpu_operator.core import capacity, pending
 from tpu_operator.core.inference import analysis, rollout, scaling
 
@@ -60,12 +60,18 @@ def targets(view: InferenceView) -> dict[str, int]:
     return {role.name: asked.get(role.name, there.count(role.name)) for role in view.newest.spec.roles}
 
 
+def rested(view: InferenceView) -> bool:
+    """Whether there was nothing to wait for so far."""
+    state = view.status.rollout
+    return state.state is RolloutState.IDLE and state.hold is None
+
+
 def stalled(view: InferenceView) -> float:
-    """Seconds since the rollout began or last made progress."""
+    """Seconds since there is something to wait for, or since something of it came to be."""
     state = view.status.rollout
     since = state.last_progress
     held = state.hold is not None and state.hold.gate in BY_PEOPLE
-    if since is None or held or view.status.updated_revision != view.newest.name:
+    if since is None or held or rested(view) or view.status.updated_revision != view.newest.name:
         return 0.0
     return (view.now - since).total_seconds()
 

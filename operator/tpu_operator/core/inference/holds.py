@@ -41,7 +41,7 @@ def hold(goal: Goal, laid: Board, *, settled: bool) -> Hold:
     found = next(_waits(goal, laid))
     if goal.stalled_seconds < goal.progress_deadline_seconds:
         return found
-    waited = f"no replica has become ready for {goal.stalled_seconds:.0f} s"
+    waited = f"no replica has become ready for more than {goal.progress_deadline_seconds:.0f} s"
     return Hold(HoldGate.DEADLINE, f"{waited}; {found.gate}: {found.reason}")
 
 

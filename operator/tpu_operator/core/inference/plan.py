@@ -33,6 +33,7 @@ from tpu_operator.core.inference.missing import missing_pods
 from tpu_operator.core.inference.ratio import one_by_one
 from tpu_operator.core.inference.status import status_of
 from tpu_operator.core.inference.view import observe
+from tpu_operator.core.nodes import with_sightings
 from tpu_operator.core.objects import services
 from tpu_operator.core.plan import Plan
 
@@ -65,9 +66,10 @@ def plan(snapshot: InferenceSnapshot, now: datetime, installation: Installation)
         return refused(status, generation, now, str(error), conditions.phase)
     draft = Draft(view)
     repair.restarts(draft)
-    if draft.changed:
-        return _written(draft)
-    return _converge(draft)
+    decided = _written(draft) if draft.changed else _converge(draft)
+    # Homes are kept whatever is decided: a replica that fails takes none from those that have no pods yet.
+    kept = replace(decided, reserved=placing.reserved(view))
+    return with_sightings(kept, snapshot.pods.values(), view.losses, snapshot.nodes)
 
 
 def _converge(draft: Draft) -> Plan:
@@ -114,7 +116,6 @@ def _children(draft: Draft, missing: Missing, unused: Iterable[PodGroup]) -> Pla
             *missing.pods,
         ),
         patches=(*patches, *scaling.reports(view)),
-        reserved=placing.reserved(view),
         claimed=missing.demand,
     )
 

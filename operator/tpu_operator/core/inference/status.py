@@ -177,7 +177,8 @@ def _rollout(draft: Draft, groups: list[GroupStatus]) -> RolloutStatus:
     view, step = draft.view, draft.step
     old = view.status.rollout
     standing = RolloutState.HELD if draft.hold else old.state
-    begun = view.status.updated_revision != view.newest.name
+    begins = goals.rested(view) and step is not None and not step.done
+    begun = begins or view.status.updated_revision != view.newest.name
     done, since = _canary(draft)
     return RolloutStatus(
         state=step.state if step else standing,

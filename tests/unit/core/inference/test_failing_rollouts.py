@@ -91,6 +91,19 @@ def test_pc12_a_broken_image_is_told_within_the_deadline_and_undone_by_the_old_s
     assert world.condition("Blocked") == "False/NotBlocked"
 
 
+def test_a_replica_that_starts_anew_long_after_a_rollout_has_the_time_that_rollouts_have() -> None:
+    world = InferenceWorld(inference(rollout={"progressDeadlineSeconds": 120})).run()
+    world.now += timedelta(days=3)
+    world.set_pod(world.of("decode", host=0)[0], **terminated(1, at=world.now))
+    world.settle().vanish().settle()
+    assert gate(world)[0] == "Readiness"
+    world.now += timedelta(seconds=121)
+    world.settle()
+    assert gate(world)[0] == "Deadline"
+    world.now += timedelta(seconds=60)
+    assert world.plan().status is None, "time alone is no news"
+
+
 def test_pc13_an_engine_that_never_compiles_is_ended_by_its_probe_and_starts_anew_as_a_whole() -> None:
     four_hosts = [role("prefill", 1), role("decode", 1)]
     world, old, new = rolling(roles=four_hosts)

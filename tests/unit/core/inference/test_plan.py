@@ -544,6 +544,10 @@ def test_pods_on_lost_nodes_go_at_once_and_their_replica_starts_elsewhere() -> N
     world.nodes |= {
         f"{pool}-1": node_pool(pool, ready="Unknown", since=NOW - timedelta(minutes=5))[f"{pool}-1"]
     }
+    for _ in range(2):
+        plan = world.step()
+        assert plan.status or plan.deletes
+        assert [seen.name for seen in plan.sightings] == [f"{pool}-1"], "it is looked at once more"
     world.settle()
     assert world.status.last_failure is not None
     assert world.status.last_failure.cause == "NodeLost"

@@ -445,7 +445,7 @@ class TestPauses:
         step = world.step()
         assert step.hold
         assert step.hold.gate is HoldGate.DEADLINE
-        assert "700 s; Readiness: ready replicas of revision b: prefill 0/1" in step.hold.reason
+        assert "more than 600 s; Readiness: ready replicas of revision b: prefill 0/1" in step.hold.reason
         world.all_ready()
         assert world.step().moves
 

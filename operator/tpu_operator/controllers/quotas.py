@@ -30,9 +30,11 @@ class QuotaState:
             api, QUOTAS, Quota, namespace=namespace, index=lambda quota: (quota.metadata.namespace, "")
         )
         self._claims: dict[tuple[str, Key], Counter[str]] = {}
+        self._listeners: list[Callable[[str], None]] = []
 
     def listen(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the namespace of a quota that has changed."""
+        """Call `listener` with the namespace of a quota that has changed, or that less is claimed of."""
+        self._listeners.append(listener)
         self.informer.listen(lambda key, *_: listener(key[0]))
 
     def view(self, kind: str, key: Key) -> Quotas:
@@ -45,6 +47,9 @@ class QuotaState:
 
     def claim(self, kind: str, key: Key, claimed: Mapping[str, int]) -> None:
         """Hold quota for pods that an object is about to get, until it is decided about again."""
-        self._claims.pop((kind, key), None)
+        before = self._claims.pop((kind, key), Counter())
         if claimed and self.informer.of((key[0], "")):
             self._claims[kind, key] = Counter(claimed)
+        if before - Counter(claimed):
+            for listener in self._listeners:
+                listener(key[0])

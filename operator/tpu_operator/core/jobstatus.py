@@ -271,20 +271,25 @@ class Draft:
 
     def _observe_start(self) -> None:
         """Measure how long it took until all hosts were ready, when they have just become so."""
-        old = {condition.type: condition for condition in self._view.status.conditions}.get(
-            ConditionType.READY
-        )
-        started, restarted = self._view.status.start_time, self.restarts.last_time
-        if (old is not None and old.status == "True") or started is None:
+        status, now = self._view.status, self._view.now
+        old = next((c for c in status.conditions if c.type == ConditionType.READY), None)
+        if old is not None and old.status == "True":
             return
+        restarted = self.restarts.last_time
         if restarted is not None and self.restarts.since_ready > 0 and self._last_failure is not None:
-            seconds = (self._view.now - restarted).total_seconds()
+            seconds = (now - restarted).total_seconds()
             self._observations.append(
                 Observation("gang_restart_seconds", seconds, (self._last_failure.cause,))
             )
-        elif self.restarts.total == 0:
-            seconds = (self._view.now - started).total_seconds()
+        elif self.restarts.total == 0 and not self._was_ready(old):
+            made = [time for pod in self._view.current if (time := pod.metadata.creation_timestamp)]
+            seconds = (now - min(made, default=status.start_time or now)).total_seconds()
             self._observations.append(Observation("gang_start_seconds", seconds))
+
+    def _was_ready(self, old: Condition | None) -> bool:
+        """Whether hosts have only become ready again: they were not unready ever since the job began."""
+        began, since = self._view.status.start_time, old.last_transition_time if old else None
+        return began is not None and since is not None and since > began
 
     def _status(self) -> TPUJobStatus:
         gangs, count = (*self._view.gangs, *self._view.spares), self._view.spec.num_slices

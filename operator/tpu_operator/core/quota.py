@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from tpu_operator.api import BlockedReason
 from tpu_operator.core import names
-from tpu_operator.core.numbers import whole
+from tpu_operator.core.numbers import quantity, whole
 from tpu_operator.core.pending import Hold
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Quotas:
         return None
 
     def _short(self, quota: Quota, resource: str, needed: int) -> Hold | None:
-        hard, used = whole(quota.status.hard.get(resource)), whole(quota.status.used.get(resource, "0"))
+        hard, used = _amount(quota.status.hard.get(resource)), _amount(quota.status.used.get(resource, "0"))
         if hard is None or used is None or quota.partial:
             return None
         left = max(0, hard - used - self.claimed.get(resource, 0))
@@ -60,6 +60,12 @@ class Quotas:
         )
         more = "; it has to be raised" if needed > hard else ""
         return Hold(BlockedReason.QUOTA_EXCEEDED, text + more)
+
+
+def _amount(text: str | None) -> int | None:
+    """What a quota says; the API server writes 2000 as 2k."""
+    found = quantity(text) if text is not None else None
+    return int(found) if found is not None else None
 
 
 def demand(pods: Iterable[Manifest]) -> Counter[str]:

@@ -145,6 +145,24 @@ async def test_a_quota_wakes_those_of_its_namespace(kind: str) -> None:
 
 
 @each_kind
+async def test_quota_that_is_claimed_no_more_wakes_those_of_its_namespace(kind: str) -> None:
+    cluster = Cluster(kind)
+    quota = {"metadata": {"name": "pods", "namespace": "b"}}
+    cluster.see(cluster.quotas.informer, msgspec.convert(quota, Quota))
+    for namespace in ("a", "b"):
+        cluster.see(cluster.controller.objects, waiting("train", namespace))
+    cluster.quotas.claim(kind, ("b", "other"), {"pods": 4})
+    await asyncio.sleep(0.5)
+    cluster.queue.added.clear()
+    cluster.quotas.claim(kind, ("b", "other"), {"pods": 4})
+    await asyncio.sleep(0.5)
+    assert cluster.queue.added == []
+    cluster.quotas.claim(kind, ("b", "other"), {})
+    await asyncio.sleep(0.5)
+    assert cluster.queue.added == [("b", "train")]
+
+
+@each_kind
 async def test_a_child_is_a_matter_for_whom_its_label_names(kind: str) -> None:
     cluster = Cluster(kind)
     group = {"name": "g", "namespace": "default", "labels": {LABELS[cluster.controller.kind]: "train"}}

@@ -8,7 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import NOW, RUNNING, STARTING, World, decode_pod, job, node_pool, report, terminated
+from tests.builders import (
+    NOW,
+    RUNNING,
+    STARTING,
+    World,
+    decode_pod,
+    job,
+    node_pool,
+    report,
+    stamp,
+    terminated,
+)
 from tests.docs import examples
 from tpu_operator.api import TPUJobStatus
 from tpu_operator.core.snapshot import Node
@@ -591,6 +602,25 @@ class TestSuspend:
 
 
 class TestDurations:
+    def test_the_start_of_a_job_that_is_ready_before_its_first_status_counts(self) -> None:
+        the_world = world()
+        the_world.carry_out(the_world.plan(), status=False)
+        for name, pod in the_world.pods.items():
+            wire = msgspec.to_builtins(pod)
+            wire["metadata"]["creationTimestamp"] = stamp(NOW)
+            the_world.pods[name] = msgspec.convert(wire, type(pod))
+        the_world.all_pods(**RUNNING)
+        the_world.now += timedelta(seconds=2)
+        (start,) = the_world.plan().observations
+        assert (start.metric, start.seconds) == ("gang_start_seconds", 2)
+
+    def test_hosts_that_are_ready_again_have_not_started(self) -> None:
+        the_world = world().run()
+        the_world.now += timedelta(days=2)
+        the_world.set_pod("train-0-2", **STARTING)
+        the_world.settle().all_pods(**RUNNING)
+        assert the_world.plan().observations == ()
+
     def test_start_and_restart_are_measured_once_each(self) -> None:
         the_world = world().settle().all_pods(**RUNNING)
         the_world.now += timedelta(seconds=42)

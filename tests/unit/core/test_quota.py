@@ -52,6 +52,11 @@ def test_room(hard: dict[str, str], used: dict[str, str]) -> None:
             f"ResourceQuota team has 8 of 16 {CHIPS} left, 16 are needed at once",
         ),
         (
+            {CHIPS: "2k"},
+            {CHIPS: "1990"},
+            f"ResourceQuota team has 10 of 2000 {CHIPS} left, 16 are needed at once",
+        ),
+        (
             {CHIPS: "8"},
             {},
             f"ResourceQuota team has 8 of 8 {CHIPS} left, 16 are needed at once; it has to be raised",

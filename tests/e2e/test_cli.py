@@ -17,7 +17,7 @@ from tpu_operator.cli.command import Exit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.e2e.kube import Kube
+    from tests.e2e.kube import Kube, Object
 
 RUN = ["--accelerator=v5e", "--topology=4x4", "--launcher=none"]
 TALK = "for i in 1 2 3; do echo host $TPU_WORKER_ID line $i; done; exec sleep 600"
@@ -102,3 +102,41 @@ def test_a_job_is_followed_over_a_restart_to_its_end(tpu: Tpu) -> None:
     why = tpu("why", "fails", fails=Exit.BAD)
     assert why.startswith("the job has failed: MaxRestartsReached")
     assert "  | the end is near" in why
+
+
+def _looker(role: str, namespace: str) -> list[Object]:
+    """A pod of the operator's image that looks at a job, with the rights of a role of the cluster."""
+    bound = {"kind": "ClusterRole", "name": role, "apiGroup": "rbac.authorization.k8s.io"}
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "looker"},
+        "roleRef": bound,
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+    }
+    command = ["kubectl-tpu", "status", "hello", "-o", "json"]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "looker"},
+        "spec": {
+            "restartPolicy": "Never",
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "main", "image": "localhost/tpu-operator:dev", "command": command}],
+        },
+    }
+    return [binding, pod]
+
+
+def test_the_operators_image_has_it_too_and_takes_the_account_of_its_pod(tpu: Tpu, kube: Kube) -> None:
+    tpu("run", "hello", *RUN, "--", "true")
+    kube.apply(*_looker("view", kube.namespace))
+
+    def phase() -> str:
+        found: str = kube.get("pod", "looker").get("status", {}).get("phase", "")
+        return found if found in {"Succeeded", "Failed"} else ""
+
+    ended = wait_for("the pod to have looked", phase, 120)
+    said = kube.logs("looker")
+    assert ended == "Succeeded", said
+    assert json.loads(said)["name"] == "hello"

@@ -10,7 +10,7 @@ from tpu_operator.core import failures, names
 from tpu_operator.core.numbers import whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
     from tpu_operator.api import Failure, GroupStatus
@@ -128,9 +128,13 @@ def _end(pod: Pod) -> datetime | None:
     return pod.terminated.finished_at if pod.terminated else None
 
 
-def victims(groups: Iterable[Group], count: int) -> list[Group]:
-    """The replicas of a role and revision that go first: those that are not ready, then those added last."""
-    return sorted(groups, key=lambda group: (group.ready, -group.key.index))[:count]
+def victims(groups: Iterable[Group], count: int, available: Callable[[Group], bool]) -> list[Group]:
+    """The replicas of a role and revision that go first.
+
+    Those that are not ready, then those that are not `available` yet, on which budgets do not count, and then
+    those added last.
+    """
+    return sorted(groups, key=lambda group: (available(group), group.ready, -group.key.index))[:count]
 
 
 def free_indexes(taken: Iterable[int], count: int) -> list[int]:

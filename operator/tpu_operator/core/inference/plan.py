@@ -165,7 +165,7 @@ def _carry_out(draft: Draft, wanted: Mapping[tuple[str, str], int]) -> None:
     for (revision, role), count in wanted.items():
         groups = taken[revision, role]
         kept = [group for group in groups if not group.leaving]
-        for group in victims(kept, len(kept) - count) if count < len(kept) else ():
+        for group in victims(kept, len(kept) - count, draft.view.available) if count < len(kept) else ():
             draft.drain(group)
         for index in free_indexes((group.key.index for group in groups), max(0, count - len(kept))):
             draft.add(GroupKey(role, revision, index))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from tpu_operator.api import Failure, Rejection, TPUInference, TPUInferenceStatus
+    from tpu_operator.api import Failure, GroupStatus, Rejection, TPUInference, TPUInferenceStatus
     from tpu_operator.core.inference.images import Images
     from tpu_operator.core.inference.snapshot import ControllerRevision, InferenceSnapshot
     from tpu_operator.core.nodes import Loss
@@ -256,7 +256,10 @@ def _groups(
             attempt=attempt,
             pods=pods,
             started=record is not None and record.state in SEEN_ON_NODES,
-            faults=_faults(snapshot, pods.values(), losses, attempt, now),
+            faults={
+                **_spread(snapshot, () if _has_served(record) else pods.values(), attempt, now),
+                **_lost(pods.values(), losses, attempt),
+            },
             notices=_notices(snapshot, pods.values(), now),
             gone={m.name: snapshot.gone[m.name] for m in members if m.name in snapshot.gone},
             last=record.last_failure if record else None,
@@ -285,20 +288,26 @@ def _hosts(key: GroupKey, revisions: Mapping[str, Revision], pods: Iterable[Pod]
     return max(seen, default=0) + 1
 
 
-def _faults(
-    snapshot: InferenceSnapshot,
-    pods: Iterable[Pod],
-    losses: Mapping[str, Loss],
-    attempt: int,
-    now: datetime,
+def _has_served(record: GroupStatus | None) -> bool:
+    """Whether the hosts of a replica belong together, whatever the labels of their nodes say later on."""
+    return record is not None and record.state in {GroupState.READY, GroupState.NOT_READY}
+
+
+def _lost(pods: Iterable[Pod], losses: Mapping[str, Loss], attempt: int) -> Mapping[str, Failure]:
+    """Failures of hosts whose nodes are lost."""
+    present = (pod for pod in pods if pod.attempt == attempt)
+    return {pod.name: failures.node_lost(pod, losses[pod.name]) for pod in present if pod.name in losses}
+
+
+def _spread(
+    snapshot: InferenceSnapshot, pods: Iterable[Pod], attempt: int, now: datetime
 ) -> Mapping[str, Failure]:
-    """Failures that show in nodes alone: nodes that are lost, and slices that are spread over node pools."""
-    present = [pod for pod in pods if pod.attempt == attempt]
-    found = {pod.name: failures.node_lost(pod, losses[pod.name]) for pod in present if pod.name in losses}
+    """The failure of a replica that is spread over several node pools."""
+    present = (pod for pod in pods if pod.attempt == attempt)
     by_pool = {node.pool: pod for pod in present if (node := snapshot.nodes.of(pod))}
-    if len(by_pool) > 1:
-        where = ", ".join(sorted(pool or "(none)" for pool in by_pool))
-        last = max(by_pool.values(), key=lambda pod: pod.name)
-        message = f"the replica is spread over the node pools {where}"
-        found.setdefault(last.name, failures.misplaced(last, message, now))
-    return found
+    if len(by_pool) <= 1:
+        return {}
+    where = ", ".join(sorted(pool or "(none)" for pool in by_pool))
+    last = max(by_pool.values(), key=lambda pod: pod.name)
+    message = f"the replica is spread over the node pools {where}"
+    return {last.name: failures.misplaced(last, message, now)}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
-from tests.builders import NOW, RUNNING, SETTINGS, STARTING, decode_pod, report, terminated
+from tests.builders import NOW, RUNNING, SETTINGS, STARTING, decode_pod, report, stamp, terminated
 from tests.inference import IMAGES, InferenceWorld, image, inference, role
 from tpu_operator.core.inference.factory import RoleFactory
 from tpu_operator.core.inference.groups import GroupKey, free_indexes, key_of, victims
@@ -101,8 +102,20 @@ def test_a_replica_is_ready_once_all_its_hosts_are() -> None:
 def test_case_56_those_that_are_not_ready_go_first_and_then_the_highest_index() -> None:
     world = InferenceWorld(inference(roles=[role("decode", 3)])).settle().all_pods(**RUNNING)
     world.set_pod(world.of("decode", host=1)[0], **STARTING)
-    groups = list(world.view.groups)
-    assert [group.key.index for group in victims(groups, 2)] == [0, 2]
+    view = world.view
+    assert [group.key.index for group in victims(view.groups, 2, view.available)] == [0, 2]
+
+
+def test_those_that_have_just_become_ready_go_before_those_that_budgets_count_on() -> None:
+    spec = inference(roles=[role("decode", 3)], rollout={"minReadySeconds": 60})
+    world = InferenceWorld(spec).settle().all_pods(**RUNNING).settle()
+    world.now += timedelta(minutes=5)
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": stamp(world.now)}
+    now_ready = RUNNING | {"conditions": [RUNNING["conditions"][0], ready]}
+    world.set_pod(world.of("decode", host=0)[0], **now_ready)
+    view = world.settle().view
+    assert [view.available(group) for group in view.groups] == [False, True, True]
+    assert [group.key.index for group in victims(view.groups, 2, view.available)] == [0, 2]
 
 
 def test_indexes_are_the_lowest_free_ones() -> None:

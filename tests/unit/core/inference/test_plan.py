@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from tests.builders import NOW, RUNNING, STARTING, node_pool, report, stamp, terminated
+from tests.builders import NOW, RUNNING, STARTING, node, node_pool, report, stamp, terminated
 from tests.inference import InferenceWorld, image, inference, role
 from tpu_operator.api import GroupState
 from tpu_operator.core import names
@@ -553,6 +553,18 @@ def test_pods_on_lost_nodes_go_at_once_and_their_replica_starts_elsewhere() -> N
     assert world.status.last_failure.cause == "NodeLost"
     world.vanish().settle()
     assert {world.pods[name].spec.node_selector.pool for name in world.of("decode")} == {"c"}
+
+
+def test_a_replica_that_serves_is_not_spread_over_pools_when_a_label_changes() -> None:
+    world = InferenceWorld(inference(roles=[role("decode", 1)]))
+    world.nodes = dict(node_pool("a"))
+    world.settle()
+    for name, pod in world.pods.items():
+        world.set_pod(name, node=f"a-{pod.metadata.labels[names.LABEL_HOST]}", **RUNNING)
+    world.settle()
+    world.nodes |= {"a-1": node("a-1", "b")}
+    assert world.settle().status.last_failure is None
+    assert world.status.phase == "Serving"
 
 
 def test_what_maintenance_does_to_a_replica_is_put_down_to_it() -> None:

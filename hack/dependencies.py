@@ -3,11 +3,12 @@
 Usage: python -m hack.dependencies --write FILE | --check FILE, in the virtual environment.
 """
 
-import argparse
 import re
 import sys
 from importlib import metadata
 from pathlib import Path
+
+from hack import generated
 
 LOCK = Path(__file__).parents[1] / "requirements" / "operator.lock"
 PIN = re.compile(r"^([\w.-]+)==(\S+)( ;)?", re.MULTILINE)
@@ -76,19 +77,5 @@ def page() -> str:
     return HEAD + "".join(rows)
 
 
-def main() -> int:
-    """Write the page, or compare it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", type=Path)
-    parser.add_argument("--check", type=Path)
-    arguments = parser.parse_args()
-    if arguments.write:
-        arguments.write.write_text(page())
-    if arguments.check and arguments.check.read_text() != page():
-        print(f"{arguments.check} is not up to date: run `make generate`", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated.run(__doc__, lambda _: page()))

@@ -5,12 +5,11 @@ Usage: python -m hack.migration --write|--check PATH
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hack import generated
 from tpu_operator.cli.migrate.idioms import CHAPTERS
 
 if TYPE_CHECKING:
@@ -53,19 +52,5 @@ def page(now: str) -> str:
     return TABLES.sub(lambda _: tables(), now)
 
 
-def main() -> int:
-    """Write the page, or compare it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", type=Path)
-    parser.add_argument("--check", type=Path)
-    arguments = parser.parse_args()
-    if arguments.write:
-        arguments.write.write_text(page(arguments.write.read_text()))
-    if arguments.check and arguments.check.read_text() != page(arguments.check.read_text()):
-        print(f"{arguments.check} is not up to date: run `make generate`", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated.run(__doc__, lambda file: page(file.read_text())))

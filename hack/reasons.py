@@ -5,11 +5,10 @@ Usage: python -m hack.reasons --write|--check PATH
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from hack import generated
 from tpu_operator.cli.advice import BLOCKED, CAUSES, ENDS, GATES
 
 if TYPE_CHECKING:
@@ -55,19 +54,5 @@ def _place(title: str) -> int:
     return [name for name, *_ in CHAPTERS].index(title)
 
 
-def main() -> int:
-    """Write the page, or compare it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", type=Path)
-    parser.add_argument("--check", type=Path)
-    arguments = parser.parse_args()
-    if arguments.write:
-        arguments.write.write_text(page())
-    if arguments.check and arguments.check.read_text() != page():
-        print(f"{arguments.check} is not up to date: run `make generate`", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated.run(__doc__, lambda _: page()))

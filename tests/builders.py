@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -20,9 +20,11 @@ from tpu_operator.core.settings import PodSettings
 from tpu_operator.core.snapshot import JobSnapshot, Node, Pod, PodGroup, Service
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from tpu_operator.core.plan import Delete, Manifest, Patch, Plan
+    from tpu_operator.core.plan import Delete, Manifest, Plan
+
+T = TypeVar("T")
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
 UID = "6f1c2d3e-0000-4000-8000-000000000001"
@@ -206,10 +208,8 @@ class World:
             self.set_status(dict(plan.status))
             self.events += [event.reason for event in plan.events]
         for patch in plan.patches if status else ():
-            if patch.kind == "Service":
-                self.services[patch.name] = corrected(self.services[patch.name], patch)
-            else:
-                self.patch_workload(patch.name, **patch.change["status"])
+            there: Any = self.services if patch.kind == "Service" else self.workloads
+            there[patch.name] = patched(there[patch.name], patch.change)
 
     def settle(self, limit: int = 60) -> World:
         """Passes until they change nothing any more."""
@@ -226,9 +226,7 @@ class World:
 
     def patch_workload(self, name: str, **status: Any) -> None:
         """Change parts of a Workload's status; None removes one."""
-        wire = msgspec.to_builtins(self.workloads[name])
-        wire["status"] = {k: v for k, v in (wire["status"] | status).items() if v is not None}
-        self.workloads[name] = msgspec.convert(wire, Workload)
+        self.workloads[name] = patched(self.workloads[name], {"status": status})
 
     def set_status(self, status: dict[str, Any]) -> None:
         """Store a status, by way of the wire."""
@@ -345,13 +343,18 @@ class World:
             self.delete_pod(delete.name)
 
 
-def corrected(service: Service, patch: Patch) -> Service:
-    """A Service after a merge patch."""
-    wire = msgspec.to_builtins(service)
-    selector = wire["spec"]["selector"] | patch.change["spec"]["selector"]
-    wire["metadata"]["labels"] |= patch.change["metadata"]["labels"]
-    wire["spec"] |= patch.change["spec"] | {"selector": {k: v for k, v in selector.items() if v is not None}}
-    return msgspec.convert(wire, Service)
+def patched(item: T, change: Mapping[str, Any]) -> T:
+    """An object after a JSON merge patch."""
+    return msgspec.convert(merged(msgspec.to_builtins(item), change), type(item))
+
+
+def merged(base: Any, change: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(change, dict):
+        return change
+    base = base if isinstance(base, dict) else {}
+    found = base | {key: merged(base.get(key), value) for key, value in change.items()}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def lives(*ends: dict[str, Any], now: str = "running", ready: bool = False) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tests.builders import NOW, RUNNING, SETTINGS, STARTING, corrected, decode_pod, pools_of, stamp
+from tests.builders import NOW, RUNNING, SETTINGS, STARTING, decode_pod, patched, pools_of, stamp
 from tpu_operator.api import TPUInference, TPUInferenceSpec, TPUInferenceStatus
 from tpu_operator.core import names
 from tpu_operator.core.inference import plan as plan_module
@@ -273,12 +273,8 @@ class InferenceWorld:
         self.pods[delete.name] = msgspec.convert(wire, Pod)
 
     def _patch(self, patch: Patch) -> None:
-        if patch.kind == "Service":
-            self.services[patch.name] = corrected(self.services[patch.name], patch)
-            return
-        wire = msgspec.to_builtins(self.scalers[patch.name])
-        wire["status"] |= patch.change["status"]
-        self.scalers[patch.name] = msgspec.convert(wire, Scaler)
+        there: Any = self.services if patch.kind == "Service" else self.scalers
+        there[patch.name] = patched(there[patch.name], patch.change)
 
 
 def replicas(pods: Iterable[Pod]) -> set[str]:

@@ -343,11 +343,16 @@ class _Reader:
         return value
 
 
+def by_user(variables: Mapping[str, str]) -> frozenset[str]:
+    """Names of the variables that the job has set itself."""
+    return frozenset(variables.get(USERS, "").split(","))
+
+
 def setter(name: str, variables: Mapping[str, str]) -> str:
     """Who to ask about a variable: where it was set, or who should have set it."""
     if name.startswith("TPU_LAUNCH_"):
         return "spec.run.env, or the option of the same name"
-    if name in variables.get(USERS, "").split(","):
+    if name in by_user(variables):
         return "the job, in spec.run.env or spec.template"
     if name in _SOURCES:
         return f"the operator from {_SOURCES[name]}"

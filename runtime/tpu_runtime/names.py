@@ -18,7 +18,7 @@ from tpu_runtime.aio import within
 
 _LOOKUP_SECONDS = 30.0
 _LEAST_SECONDS = 0.25
-_MOST_SECONDS = 5.0
+MOST_SECONDS = 5.0
 _PER_SECOND = 200
 _MANY = 1000
 _SHARE = 0.05
@@ -105,7 +105,7 @@ def longest_pause(askers: int, waited: float) -> float:
     return max(_LEAST_SECONDS, askers / _PER_SECOND, waited * _SHARE)
 
 
-def backoff(first: float = 0.2, most: float = _MOST_SECONDS, askers: int = _MANY) -> Iterator[float]:
+def backoff(first: float = 0.2, most: float = MOST_SECONDS, askers: int = _MANY) -> Iterator[float]:
     """Endless delays in seconds, growing and jittered, so that a thousand hosts do not retry in step."""
     delay, began = first, time.monotonic()
     while True:

@@ -39,14 +39,13 @@ from tpu_runtime.gate import (
     parse_failed,
     title,
 )
-from tpu_runtime.names import Resolver, backoff, resolve
+from tpu_runtime.names import MOST_SECONDS, Resolver, backoff, resolve
 
 if TYPE_CHECKING:
     from tpu_runtime.environment import HostEnvironment
 
 _SLACK_SECONDS = 10.0
 _NEWS_SECONDS = 30.0
-_FAR_SECONDS = 5.0
 _IN_PLACE_SECONDS = 1.0
 _ENDED_SECONDS = 5.0
 
@@ -251,7 +250,7 @@ class Visitor:
 
     def _delays(self) -> Iterator[float]:
         """A coordinator whose container is restarted is back within seconds."""
-        longest = _IN_PLACE_SECONDS if self.env.settings.in_place else _FAR_SECONDS
+        longest = _IN_PLACE_SECONDS if self.env.settings.in_place else MOST_SECONDS
         return backoff(most=longest, askers=self.env.place.num_met)
 
     async def _ask(self, stage: str, hold: float) -> Answer:

@@ -82,11 +82,12 @@ def measure(
     """Start a command for each host, host 0 so many seconds after the others, and wait for all processes."""
     files = [folder / f"host-{host}" for host in range(HOSTS)]
     with ExitStack() as running:
-        first, *others = zip(commands, envs, files, strict=True)
-        pids = [running.enter_context(_started(*each)) for each in others] if late else []
+        hosts = [*zip(commands, envs, files, strict=True)]
+        before, rest = (hosts[1:], hosts[:1]) if late else ([], hosts)
+        pids = [running.enter_context(_started(*each)) for each in before]
         time.sleep(late)
         began = time.time()
-        pids += [running.enter_context(_started(*each)) for each in ([first] if late else [first, *others])]
+        pids += [running.enter_context(_started(*each)) for each in rest]
         lines = _lines(files)
         seconds = max(lines) - began
         start = Start(seconds, max(map(rss_mib, pids)), sum(map(cpu_seconds, pids)))

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from tests.builders import merged
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
@@ -353,7 +355,7 @@ class Server:
 
     def _merge_patch(self, target: Target, body: Object, writer: str) -> Stored:
         old = self._get(target)
-        return self._replace(target.plural, writer, old, _patched(msgspec.json.decode(old.raw), body))
+        return self._replace(target.plural, writer, old, merged(msgspec.json.decode(old.raw), body))
 
     def _put(self, target: Target, body: Object, writer: str) -> Stored:
         old = self._get(target)
@@ -470,15 +472,6 @@ def _defaulted(body: Object) -> Object:
     for port in body.get("spec", {}).get("ports", ()):
         port.setdefault("protocol", "TCP")
     return body
-
-
-def _patched(base: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    base = base if isinstance(base, dict) else {}
-    merged = base | {key: _patched(base.get(key), value) for key, value in patch.items()}
-    return {key: value for key, value in merged.items() if value is not None}
 
 
 def _merge(base: Any, over: Any, field_name: str = "") -> Any:

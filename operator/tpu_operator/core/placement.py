@@ -227,38 +227,40 @@ def choose(
         kept: pools that are for others.
     """
     found: dict[str, str] = {}
-    taken: set[str] = set()
     shuns = cache(shunned)
     for last_resort in (False,) if strict else (False, True):
+        taken = set(found.values())
         for slice_id, home in slices.items():
-            allowed = home and slice_id not in found and (last_resort or not shuns(home))
-            if home and allowed and home not in taken and pools.fits(home, demand, slice_id):
+            if not home or slice_id in found or home in taken or (shuns(home) and not last_resort):
+                continue
+            if pools.fits(home, demand, slice_id):
                 found[slice_id] = home
                 taken.add(home)
         if left := [slice_id for slice_id in slices if slice_id not in found]:
-            among = (p for p in pools.of(demand.selector) if p not in kept and (last_resort or not shuns(p)))
-            _hand_out(found, left, pools, among, demand)
+            usable = (p for p in pools.of(demand.selector) if p not in kept and p not in taken)
+            among = (p for p in usable if last_resort or not shuns(p))
+            found |= _hand_out(left, pools, among, demand)
     return found
 
 
-def _hand_out(
-    found: dict[str, str], slices: Iterable[str], pools: Pools, among: Iterable[str], demand: Demand
-) -> None:
-    """Give each slice the first pool with room that nobody else is in.
+def _hand_out(slices: Iterable[str], pools: Pools, among: Iterable[str], demand: Demand) -> dict[str, str]:
+    """For each slice the first pool with room that nobody else is in.
 
     Each pool is looked at once at most, however many slices there are: both can be a thousand.
     """
-    left, taken = dict.fromkeys(slices), set(found.values())
+    found: dict[str, str] = {}
+    left = dict.fromkeys(slices)
     for pool in among:
         holders = {tenant.slice_id for tenant in pools.tenants(pool)}
-        if pool in taken or len(holders) > 1:
+        if len(holders) > 1:
             continue
         slice_id = next(iter(holders or left))
         if slice_id in left and len(pools.usable(pool, demand)) >= demand.hosts:
             found[slice_id] = pool
             del left[slice_id]
             if not left:
-                return
+                break
+    return found
 
 
 def claims(job: str, creates: Iterable[Manifest], reserved: Mapping[str, str]) -> dict[str, Tenant]:

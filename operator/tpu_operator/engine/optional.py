@@ -63,8 +63,7 @@ class OptionalInformer(Informer[T]):
                     log.warning(
                         "%s cannot be read: going on as if they were not served", self.resource.plural
                     )
-                    self._replace({})
-                    self._set_served(False)
+                    self._lack()
                     return
         finally:
             fresh.cancel()
@@ -76,12 +75,11 @@ class OptionalInformer(Informer[T]):
             if error.status != NOT_FOUND:
                 raise
             self._hear()
-            self._replace({})
         else:
             self._set_served(True)
             self._be_fresh()
             return True
-        self._set_served(False)
+        self._lack()
         self._be_fresh()
         await self._rest()
         return False
@@ -93,6 +91,11 @@ class OptionalInformer(Informer[T]):
         finally:
             self._resting = False
             self._hear()
+
+    def _lack(self) -> None:
+        """Be without it: there is nothing of it, and nobody serves it."""
+        self._replace({})
+        self._set_served(False)
 
     def _set_served(self, served: bool) -> None:
         if served != self.served:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpu_runtime.environment import USERS
+from tpu_runtime.environment import by_user
 
 if TYPE_CHECKING:
     from tpu_runtime.environment import HostEnvironment
@@ -25,6 +25,6 @@ def addressed(env: HostEnvironment) -> HostEnvironment:
     """The environment, without the addresses of processes if torch_xla makes them; those of the job stay."""
     if env.launcher not in _LAUNCHERS or not env.variables.get(DEVICE, "").startswith("TPU"):
         return env
-    left_out = _ADDRESSES - set(env.variables.get(USERS, "").split(","))
+    left_out = _ADDRESSES - by_user(env.variables)
     kept = {name: value for name, value in env.variables.items() if name not in left_out}
     return replace(env, variables=kept)

@@ -31,7 +31,7 @@ from tpu_operator.runner import Runner
 from tpu_operator.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -406,6 +406,15 @@ def node(index: int) -> Object:
         "faults": "",
     }
     return made
+
+
+def story(replicas: Iterable[Replica | Process]) -> str:
+    """What replicas wrote, one line each."""
+    return "\n".join(
+        f"  replica {index}: {call}"
+        for index, replica in enumerate(replicas)
+        for call in replica.proxy.writes
+    )
 
 
 async def wait(

@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.cluster.faults.lab import HOSTS, LEASE, TPU, Replica, node, wait
+from tests.cluster.faults.lab import HOSTS, LEASE, TPU, Replica, node, story, wait
 from tests.cluster.inference.models import image, role
 from tests.gateway import picker
 from tests.judge import Bounds, Witness
@@ -206,11 +206,7 @@ class Rollout:
 
     def story(self) -> str:
         """What the replicas wrote, one line each."""
-        return "\n".join(
-            f"  replica {index}: {call}"
-            for index, replica in enumerate(self.replicas)
-            for call in replica.proxy.writes
-        )
+        return story(self.replicas)
 
     async def close(self) -> None:
         """Stop the replicas, and leave nothing behind."""

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tests.cluster.faults.lab import HOSTS, JOBS, LEASE, TPU, Process, Replica, wait
+from tests.cluster.faults.lab import HOSTS, JOBS, LEASE, TPU, Process, Replica, story, wait
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Mapping
@@ -215,11 +215,7 @@ class Case:
 
     def story(self) -> str:
         """What the replicas wrote, one line each."""
-        return "\n".join(
-            f"  replica {index}: {call}"
-            for index, replica in enumerate(self.replicas)
-            for call in replica.proxy.writes
-        )
+        return story(self.replicas)
 
     async def close(self) -> None:
         """Stop the replicas."""

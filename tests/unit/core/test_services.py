@@ -9,7 +9,7 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
-from tests.builders import World, corrected, job
+from tests.builders import World, job, patched
 from tpu_operator.core.objects.services import headless_service, kept
 from tpu_operator.core.snapshot import Service
 
@@ -79,7 +79,7 @@ def test_a_difference_that_matters_is_put_right(changes: dict[str, Any]) -> None
         "",
         (),
     )
-    assert kept(desired(), {"train": corrected(actual(**changes), patch)}) == ((), ())
+    assert kept(desired(), {"train": patched(actual(**changes), patch.change)}) == ((), ())
 
 
 @pytest.mark.parametrize("owners", [[], [OWNER | {"uid": "u-2"}]])

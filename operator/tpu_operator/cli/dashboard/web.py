@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
@@ -112,13 +112,11 @@ class Site:
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        try:
+        with suppress(ConnectionResetError):  # whoever looked has gone
             try:
                 await self._tell(request, answer)
             except (CommandError, ApiError) as error:
                 await self._part(request, answer, explain(error) if isinstance(error, ApiError) else error)
-        except ConnectionResetError:
-            pass  # whoever looked has gone
         return answer
 
     async def _tell(self, request: web.Request, answer: web.StreamResponse) -> None:

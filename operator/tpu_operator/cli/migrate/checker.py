@@ -86,6 +86,7 @@ class _Walk(ast.NodeVisitor):
     def __init__(self, source: Source) -> None:
         self.found: list[Finding] = []
         self._source = source
+        self._lines = source.text.splitlines()
         self._names: Names = ChainMap()
         self._torch = False
         self._kind = Kind.ARGUMENT
@@ -163,17 +164,13 @@ class _Walk(ast.NodeVisitor):
 
     def _add(self, node: ast.stmt | ast.expr, name: str, idiom: Idiom) -> None:
         cell, line = self._source.place(node.lineno)
-        column = len(_line(self._source.text, node.lineno).encode()[: node.col_offset].decode()) + 1
+        column = len(self._lines[node.lineno - 1].encode()[: node.col_offset].decode()) + 1
         written = " ".join(ast.unparse(node).split())
         self.found.append(
             Finding(
                 self._source.name, line, column, written, name, idiom.instead, idiom.note, idiom.gone, cell
             )
         )
-
-
-def _line(text: str, number: int) -> str:
-    return text.splitlines()[number - 1]
 
 
 def _ours(module: str) -> bool:

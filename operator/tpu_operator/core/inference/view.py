@@ -251,14 +251,15 @@ def _groups(
         if not (record or pods):
             continue
         attempt = record.attempt if record else max((pod.attempt for pod in pods.values()), default=0)
+        present = [pod for pod in pods.values() if pod.attempt == attempt]
         gang = Gang(
             members,
             attempt=attempt,
             pods=pods,
             started=record is not None and record.state in SEEN_ON_NODES,
             faults={
-                **_spread(snapshot, () if _has_served(record) else pods.values(), attempt, now),
-                **_lost(pods.values(), losses, attempt),
+                **_spread(snapshot, () if _has_served(record) else present, now),
+                **{p.name: failures.node_lost(p, losses[p.name]) for p in present if p.name in losses},
             },
             notices=_notices(snapshot, pods.values(), now),
             gone={m.name: snapshot.gone[m.name] for m in members if m.name in snapshot.gone},
@@ -293,18 +294,9 @@ def _has_served(record: GroupStatus | None) -> bool:
     return record is not None and record.state in {GroupState.READY, GroupState.NOT_READY}
 
 
-def _lost(pods: Iterable[Pod], losses: Mapping[str, Loss], attempt: int) -> Mapping[str, Failure]:
-    """Failures of hosts whose nodes are lost."""
-    present = (pod for pod in pods if pod.attempt == attempt)
-    return {pod.name: failures.node_lost(pod, losses[pod.name]) for pod in present if pod.name in losses}
-
-
-def _spread(
-    snapshot: InferenceSnapshot, pods: Iterable[Pod], attempt: int, now: datetime
-) -> Mapping[str, Failure]:
+def _spread(snapshot: InferenceSnapshot, pods: Iterable[Pod], now: datetime) -> Mapping[str, Failure]:
     """The failure of a replica that is spread over several node pools."""
-    present = (pod for pod in pods if pod.attempt == attempt)
-    by_pool = {node.pool: pod for pod in present if (node := snapshot.nodes.of(pod))}
+    by_pool = {node.pool: pod for pod in pods if (node := snapshot.nodes.of(pod))}
     if len(by_pool) <= 1:
         return {}
     where = ", ".join(sorted(pool or "(none)" for pool in by_pool))

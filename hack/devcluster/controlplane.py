@@ -128,6 +128,8 @@ def _apiserver_flags(layout: Layout, ip: str) -> list[str]:
         f"--token-auth-file={_tokens(layout)}",
         "--authorization-mode=Node,RBAC",
         "--allow-privileged=true",
+        # As on OpenShift: who makes children that hold up the deletion of their owner needs a right for that.
+        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
         "--kubelet-preferred-address-types=InternalIP",
         f"--audit-policy-file={layout.config / 'audit-policy.json'}",
         f"--audit-log-path={layout.audit_log}",

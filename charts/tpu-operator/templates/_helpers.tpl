@@ -50,6 +50,10 @@ tests/e2e/test_permissions.py compares with the API server's audit log.
 - apiGroups: [tpu-operator.dev]
   resources: [tpuinferences/status, tpuinferencescalers/status]
   verbs: [patch]
+# Asked for by OwnerReferencesPermissionEnforcement, as on OpenShift, of who makes what holds up a deletion.
+- apiGroups: [tpu-operator.dev]
+  resources: [tpujobs/finalizers, tpuinferences/finalizers]
+  verbs: [update]
 # What replicas of earlier revisions are made anew from.
 - apiGroups: [apps]
   resources: [controllerrevisions]

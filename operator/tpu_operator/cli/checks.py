@@ -10,8 +10,9 @@ from tpu_operator.api.crd import KINDS, definition
 from tpu_operator.cli.findings import Finding, Severity
 from tpu_operator.cli.nodechecks import nodes
 from tpu_operator.cli.text import age
+from tpu_operator.core import names
 from tpu_operator.core.pending import counted, some
-from tpu_operator.core.quota import CHIPS, PODS
+from tpu_operator.core.quota import PODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -172,7 +173,7 @@ def _quotas(facts: Facts) -> Iterator[Finding]:
     limits = [
         (quota.metadata.name, key, quota.status.used.get(key, "0"), quota.status.hard[key])
         for quota in facts.quotas
-        for key in (CHIPS, *PODS)
+        for key in (f"requests.{names.TPU_RESOURCE}", *PODS)
         if key in quota.status.hard
     ]
     for name, key, used, hard in limits:

@@ -13,6 +13,7 @@ from tpu_operator.engine.resources import QUOTAS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tpu_operator.core.quota import Use
     from tpu_operator.engine.client import ApiServer
     from tpu_operator.engine.informer import Key
 
@@ -29,7 +30,7 @@ class QuotaState:
         self.informer = Informer(
             api, QUOTAS, Quota, namespace=namespace, index=lambda quota: (quota.metadata.namespace, "")
         )
-        self._claims: dict[tuple[str, Key], Counter[str]] = {}
+        self._claims: dict[tuple[str, Key], Counter[Use]] = {}
         self._listeners: list[Callable[[str], None]] = []
 
     def listen(self, listener: Callable[[str], None]) -> None:
@@ -39,13 +40,13 @@ class QuotaState:
 
     def view(self, kind: str, key: Key) -> Quotas:
         """Quotas as an object sees them, with what others in its namespace are about to use."""
-        claimed: Counter[str] = Counter()
+        claimed: Counter[Use] = Counter()
         for owner, claim in self._claims.items():
             if owner[1][0] == key[0] and owner != (kind, key):
                 claimed.update(claim)
         return Quotas(list(self.informer.of((key[0], "")).values()), claimed)
 
-    def claim(self, kind: str, key: Key, claimed: Mapping[str, int]) -> None:
+    def claim(self, kind: str, key: Key, claimed: Mapping[Use, int]) -> None:
         """Hold quota for pods that an object is about to get, until it is decided about again."""
         before = self._claims.pop((kind, key), Counter())
         if claimed and self.informer.of((key[0], "")):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tpu_operator.core.jobview import JobView
     from tpu_operator.core.objects.pods import PodFactory
     from tpu_operator.core.plan import Manifest
+    from tpu_operator.core.quota import Use
     from tpu_operator.core.slicegroup import Gang, Member
 
 AT_ONCE: Final = 1024
@@ -43,7 +44,7 @@ class Missing:
     lists: Sequence[Manifest] = ()
     groups: Sequence[Manifest] = ()
     pods: Sequence[Manifest] = ()
-    demand: Counter[str] = field(default_factory=Counter)
+    demand: Counter[Use] = field(default_factory=Counter)
     reserved: Mapping[str, str] = field(default_factory=dict)
     conflicts: list[str] = field(default_factory=list)
     overrides: list[str] = field(default_factory=list)
@@ -84,7 +85,7 @@ def missing_pods(view: JobView, factory: PodFactory, gangs: Sequence[Gang]) -> M
             lists.setdefault(built.lists["metadata"]["name"], built.lists)
     made = gangscheduling.absent(view, factory, groups)
     later = [member for _, member in absent[first:]]
-    needed = quota.demand(pods) + _demand(view, later)
+    needed = quota.demand(pods) + _demand(factory, later)
     waiting = {member.slice_index for member in later if member.slice_index is not None}
     reserved = {home: homes.slice_id(view, index) for index in waiting if (home := pools.get(index))}
     return Missing(list(lists.values()), made, pods, needed, reserved, [], sorted(overrides))
@@ -99,11 +100,13 @@ def _at_once(job: TPUJob) -> int:
     return max(1, min(AT_ONCE, COPIED // max(1, own)))
 
 
-def _demand(view: JobView, members: Iterable[Member]) -> Counter[str]:
-    """What pods will use of a quota that are not built yet; a host takes all of its chips."""
-    hosts = [member.slice_index is not None for member in members]
-    chips = sum(hosts) * view.spec.shape.chips_per_host
-    return Counter({**dict.fromkeys(quota.PODS, len(hosts)), quota.CHIPS: chips})
+def _demand(factory: PodFactory, members: Iterable[Member]) -> Counter[Use]:
+    """What pods will use of quotas that are not built yet: workers are alike."""
+    found: Counter[Use] = Counter()
+    for head, count in Counter(member.slice_index is None for member in members).items():
+        one = factory.head(0) if head else factory.worker(0, 0, 0)
+        found += Counter({use: amount * count for use, amount in quota.demand([one.manifest]).items()})
+    return found
 
 
 def _pools(view: JobView, factory: PodFactory, gangs: Iterable[Gang]) -> Mapping[int, str]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpu_operator.core.inquiry import Inquiry
+    from tpu_operator.core.quota import Use
 
 Manifest = dict[str, Any]
 
@@ -125,6 +126,6 @@ class Plan:
     events: tuple[Event, ...] = ()
     observations: tuple[Observation, ...] = ()
     reserved: Mapping[str, str] = field(default_factory=dict)
-    claimed: Mapping[str, int] = field(default_factory=dict)
+    claimed: Mapping[Use, int] = field(default_factory=dict)
     inquiry: Inquiry | None = None
     requeue_after: float | None = None

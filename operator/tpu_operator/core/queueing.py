@@ -181,13 +181,14 @@ def _priority(view: JobView, queues: Queues, pods: str) -> workloads.Priority | 
             queues.priorities,
         )
     )
-    name = label or pods or next((n for n, c in classes.items() if c.global_default), "")
+    named = label or pods
+    name = named or next((n for n, c in classes.items() if c.global_default), "")
     if not name:
         return workloads.Priority()
     found = classes.get(name)
     if found is None:
         return Hold(BlockedReason.AWAITING_ADMISSION, f"{kind} {name}, which the job names, does not exist")
-    return workloads.Priority(found.value, kind, name)
+    return workloads.Priority(found.value, kind, name, bool(named))
 
 
 # What an admission brings.

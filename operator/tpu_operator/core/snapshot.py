@@ -439,11 +439,25 @@ class Node(View, frozen=True):
         return whole(self.status.allocatable.chips) or 0
 
 
+class ScopeRequirement(View, frozen=True):
+    """What a quota asks of pods; a scope by its name alone asks that it exists."""
+
+    scope_name: str
+    operator: str = "Exists"
+    values: list[str] = msgspec.field(default_factory=list)
+
+
+class ScopeSelector(View, frozen=True):
+    """What a quota asks of pods, all of it."""
+
+    match_expressions: list[ScopeRequirement] = msgspec.field(default_factory=list)
+
+
 class QuotaSpec(View, frozen=True):
     """Which pods a quota is about."""
 
     scopes: list[str] = msgspec.field(default_factory=list)
-    scope_selector: dict[str, Any] | None = None
+    scope_selector: ScopeSelector = ScopeSelector()
 
 
 class QuotaStatus(View, frozen=True):
@@ -459,11 +473,6 @@ class Quota(View, frozen=True):
     metadata: Metadata
     spec: QuotaSpec = QuotaSpec()
     status: QuotaStatus = QuotaStatus()
-
-    @property
-    def partial(self) -> bool:
-        """Whether it is about some pods only, of a priority for instance."""
-        return bool(self.spec.scopes or self.spec.scope_selector)
 
 
 class _Shaped(View, frozen=True):

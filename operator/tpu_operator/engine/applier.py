@@ -94,8 +94,8 @@ class Applier:
         """Do what the plan says.
 
         The first child that cannot be applied ends the applies, since others would fare no better, and so
-        with deletes and creates. It does not end the plan: what is to go goes, whatever is refused, and the
-        status is written, which tells people more than none.
+        with creates. It does not end the plan: what is to go goes, whatever else is refused, and the status
+        is written, which tells people more than none.
 
         Args:
             target: the object that the plan is about.
@@ -164,7 +164,7 @@ class Applier:
         slots = (asyncio.Semaphore(IN_FLIGHT_OF_ONE), shared, self._slots)
         failures = [
             await _all(slots, [partial(self._apply, manifest, written) for manifest in plan.applies]),
-            await _all(slots, [partial(self._delete, delete, written) for delete in plan.deletes]),
+            await _all(slots, [partial(self._delete, one, written) for one in plan.deletes], apart=True),
         ]
         for _, group in groupby(plan.creates, key=lambda manifest: manifest["kind"]):
             failures.append(await _all(slots, [partial(self._create, one, written) for one in group]))
@@ -277,10 +277,15 @@ def _check_owner(manifest: Manifest, found: _Meta) -> None:
     raise ApiError(409, TAKEN, text)
 
 
-async def _all(slots: Slots, writes: Sequence[Write]) -> ApiError | None:
+async def _all(slots: Slots, writes: Sequence[Write], *, apart: bool = False) -> ApiError | None:
     """Send writes side by side, the first few carefully: after an error no further one is sent.
 
     All that were sent are over when this returns or raises.
+
+    Args:
+        slots: how many at a time.
+        writes: what to send.
+        apart: whether the server's refusal of one says nothing of the others, so that these are sent.
 
     Returns:
         The server's answer to a write that did not work.
@@ -289,19 +294,21 @@ async def _all(slots: Slots, writes: Sequence[Write]) -> ApiError | None:
         ApiError: there was no answer.
     """
     start, size = 0, 1
+    refusals: list[ApiError] = []
     while start < len(writes):
         try:
-            await _together(slots, writes[start : start + size])
+            refusals += await _together(slots, writes[start : start + size], apart=apart)
         except ApiError as error:
             if not error.answered:
                 raise
             return error
         start, size = start + size, size * 2 if size < SLOW_START else len(writes)
-    return None
+    return refusals[0] if refusals else None
 
 
-async def _together(slots: Slots, writes: Sequence[Write]) -> None:
+async def _together(slots: Slots, writes: Sequence[Write], *, apart: bool) -> list[ApiError]:
     errors: list[BaseException] = []
+    refusals: list[ApiError] = []
     own, shared, every = slots
 
     async def one(write: Write) -> None:
@@ -310,12 +317,15 @@ async def _together(slots: Slots, writes: Sequence[Write]) -> None:
                 return
             try:
                 await write()
-            except (ApiError, FencedError) as error:
+            except ApiError as error:
+                (refusals if apart and error.refused else errors).append(error)
+            except FencedError as error:
                 errors.append(error)
 
     await asyncio.gather(*(one(write) for write in writes))
     if errors:
         raise errors[0]
+    return refusals
 
 
 def _note(written: dict[str, int], kind: str, answer: bytes) -> None:

@@ -73,8 +73,10 @@ def _rules(role: Manifest) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 IN_NAMESPACES: Rules = {
     ("tpu-operator.dev/tpujobs", "", ("delete", "list", "watch")),
     ("tpu-operator.dev/tpujobs/status", "", ("patch",)),
+    ("tpu-operator.dev/tpujobs/finalizers", "", ("update",)),
     ("tpu-operator.dev/tpuinferences", "", ("list", "watch")),
     ("tpu-operator.dev/tpuinferences/status", "", ("patch",)),
+    ("tpu-operator.dev/tpuinferences/finalizers", "", ("update",)),
     ("tpu-operator.dev/tpuinferencescalers", "", ("create", "delete", "get", "list", "watch")),
     ("tpu-operator.dev/tpuinferencescalers/status", "", ("patch",)),
     ("apps/controllerrevisions", "", ("create", "delete", "get", "list", "patch", "watch")),

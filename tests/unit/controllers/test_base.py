@@ -20,6 +20,7 @@ from tpu_operator.controllers.job import JobController
 from tpu_operator.controllers.quotas import QuotaState
 from tpu_operator.core.placement import Demand
 from tpu_operator.core.plan import Plan
+from tpu_operator.core.quota import Use
 from tpu_operator.core.snapshot import Custom, Pod, PodGroup, Quota
 from tpu_operator.engine.queue import WorkQueue
 
@@ -151,10 +152,10 @@ async def test_quota_that_is_claimed_no_more_wakes_those_of_its_namespace(kind: 
     cluster.see(cluster.quotas.informer, msgspec.convert(quota, Quota))
     for namespace in ("a", "b"):
         cluster.see(cluster.controller.objects, waiting("train", namespace))
-    cluster.quotas.claim(kind, ("b", "other"), {"pods": 4})
+    cluster.quotas.claim(kind, ("b", "other"), {Use("pods"): 4000})
     await asyncio.sleep(0.5)
     cluster.queue.added.clear()
-    cluster.quotas.claim(kind, ("b", "other"), {"pods": 4})
+    cluster.quotas.claim(kind, ("b", "other"), {Use("pods"): 4000})
     await asyncio.sleep(0.5)
     assert cluster.queue.added == []
     cluster.quotas.claim(kind, ("b", "other"), {})
@@ -221,8 +222,8 @@ async def test_quota_that_one_object_is_about_to_use_is_not_there_for_those_of_o
     quotas = QuotaState(Direct())
     quota = msgspec.convert({"metadata": {"name": "pods", "namespace": "default"}}, Quota)
     quotas.informer._replace({("default", "pods"): quota})
-    quotas.claim("TPUJob", KEY, {"pods": 4})
-    assert quotas.view("TPUInference", KEY).claimed == {"pods": 4}
+    quotas.claim("TPUJob", KEY, {Use("pods"): 4000})
+    assert quotas.view("TPUInference", KEY).claimed == {Use("pods"): 4000}
     assert quotas.view("TPUJob", KEY).claimed == {}
     assert quotas.view("TPUJob", ("other", "train")).claimed == {}
     quotas.claim("TPUJob", KEY, {})

@@ -10,7 +10,7 @@ import pytest
 
 from tests import builders
 from tests.builders import NOW, RUNNING, SETTINGS, World, job, terminated
-from tests.queues import NAME, TEAM, V5E, Queue, priority
+from tests.queues import NAME, TEAM, V5E, Queue, flavor, priority
 from tpu_operator.core.kueue import Queues
 
 if TYPE_CHECKING:
@@ -82,6 +82,18 @@ class TestAsking:
         queue = Queue()
         queue.world.queues = Queues({}, {}, {"usual": priority("usual", 3, default=True)}, {})
         assert created(queue)["spec"]["priorityClassRef"]["name"] == "usual"
+
+    @pytest.mark.parametrize("named", ["", "batch"])
+    def test_an_admission_outlasts_changes_of_classes_that_the_job_does_not_make(self, named: str) -> None:
+        """A job that restarts would wait anew, behind whoever has taken its quota meanwhile."""
+        queue = Queue(scheduling={"priorityClassName": named} if named else {}).run()
+        classes = {"batch": priority("batch", 9), "usual": priority("usual", 3, default=True)}
+        queue.world.queues = Queues({}, {"v5e": flavor("v5e", pool="a")}, classes, {})
+        queue.world.set_pod("train-0-1", **terminated(1))
+        queue.world.settle().all_pods(**RUNNING).settle()
+        assert queue.world.job.status.restarts.total == 1
+        assert NAME in queue.world.workloads
+        assert len(queue.world.pods) == 4
 
     def test_without_kueue_the_job_says_so_and_runs_on_if_it_runs(self) -> None:
         world = World(job(scheduling=TEAM)).settle()

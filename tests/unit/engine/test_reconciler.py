@@ -92,6 +92,27 @@ class TestTrouble:
         await reconcile(Kind(lambda *_: plan), server, seconds=1)
         assert server.made("services") == []
 
+    async def test_a_pod_that_may_not_be_deleted_keeps_no_other(self) -> None:
+        """A webhook can protect one of them."""
+
+        async def answer(call: Call) -> bytes | None:
+            if call.method == "DELETE" and call.path.endswith("/pods/train-0-0"):
+                raise ApiError(403, "Forbidden", "train-0-0 is protected")
+            return None
+
+        server, shown = Scripted(answer), set[str]()
+        deletes = tuple(Delete("Pod", KEY[0], f"train-0-{host}", "") for host in range(20))
+
+        def decide(_: tuple[str, str], refusal: str) -> Plan:
+            shown.add(refusal)
+            return Plan(deletes=deletes, creates=(pod(),), status={"message": refusal})
+
+        await reconcile(Kind(decide), server, seconds=3)
+        asked = {call.path.rpartition("/")[2] for call in server.calls if call.method == "DELETE"}
+        assert asked == {delete.name for delete in deletes}
+        assert shown == {"", "train-0-0 is protected"}
+        assert server.made("pods")
+
     async def test_what_goes_wrong_for_five_seconds_is_shown_until_it_works(self) -> None:
         server = fails_with(500, until=20)
         shown: list[tuple[float, str]] = []

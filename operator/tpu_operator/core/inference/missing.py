@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tpu_operator.core.inference.view import InferenceView
     from tpu_operator.core.pending import Hold
     from tpu_operator.core.plan import Manifest
+    from tpu_operator.core.quota import Use
     from tpu_operator.core.slicegroup import Member
 
 
@@ -41,7 +42,7 @@ class Missing:
     lists: dict[str, Manifest] = field(default_factory=dict)
     grouped: dict[str, RoleFactory] = field(default_factory=dict)
     pods: list[Manifest] = field(default_factory=list)
-    demand: Counter[str] = field(default_factory=Counter)
+    demand: Counter[Use] = field(default_factory=Counter)
     conflicts: list[str] = field(default_factory=list)
     shortage: Hold | None = None
 

@@ -49,6 +49,7 @@ class _Container(_Part):
     env: list[_Variable] | None = None
     ports: list[_Port] | None = None
     resources: _Resources | None = None
+    restart_policy: str | None = None
     volume_mounts: list[_Mount] | None = None
 
 
@@ -78,6 +79,10 @@ class _Spec(_Part):
     affinity: _Affinity | None = None
     host_network: bool | None = None
     termination_grace_period_seconds: int | None = None
+    priority_class_name: str | None = None
+    active_deadline_seconds: int | None = None
+    resources: _Resources | None = None
+    overhead: Amounts | None = None
     hostname: str | None = None
     subdomain: str | None = None
 

@@ -38,11 +38,13 @@ class Priority:
         value: the higher, the earlier.
         kind: "PriorityClass" or "WorkloadPriorityClass".
         name: of the class; empty when there is none.
+        named: whether the job names it; it is the cluster's default otherwise.
     """
 
     value: int = 0
     kind: str = ""
     name: str = ""
+    named: bool = False
 
     def wire(self) -> Manifest:
         """As the Workload has it."""
@@ -87,10 +89,13 @@ def workload(
 ) -> Manifest:
     """The Workload of a job; its label `revision` tells one of another demand.
 
-    Images are no part of that: those of a new operator cost no job its admission.
+    Images are no part of that: those of a new operator cost no job its admission. Nor is what a class of
+    priority is worth, or which one is the cluster's default: as with Kueue's own jobs, that counts for
+    Workloads that are made from then on.
     """
     spec: dict[str, Any] = {"queueName": queue, "podSets": list(pod_sets), **priority.wire()}
-    asked = {**spec, "podSets": [_decisive(pods) for pods in spec["podSets"]]}
+    named = (priority.kind, priority.name) if priority.named else ()
+    asked = [queue, named, *map(_decisive, spec["podSets"])]
     digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:10]
     labels = {**metadata["labels"], names.LABEL_REVISION: digest, kueue.LABEL_UID: owner["uid"]}
     return {

@@ -10,6 +10,8 @@ import pytest
 from tests.cluster.operator.jobs import HOLD, RELEASE, attempts, restarts, uids
 from tests.docs import examples
 from tests.kube import EVENT, NODE, POD, QUOTA, SERVICE, TPUJOB, wait_for
+from tpu_operator.core.numbers import quantity
+from tpu_operator.core.quota import demand
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import Operator
@@ -173,6 +175,40 @@ def test_a_quota_that_is_too_small_is_named_and_no_part_of_the_gang_is_made(jobs
     assert "pending" not in jobs.reaches("Running")
 
 
+def test_the_server_counts_pods_of_a_gang_as_the_operator_does(jobs: Jobs, kube: Kube) -> None:
+    """Of what is in the template, with everything that Kubernetes counts in a way of its own."""
+    cpu, memory = {"requests": {"cpu": "250m"}}, {"limits": {"memory": "64Mi"}}
+    template = {
+        "initContainers": [
+            {"name": "proxy", "image": "i", "restartPolicy": "Always", "resources": cpu},
+            {"name": "fetch", "image": "i", "resources": {"requests": {"cpu": "3"}}},
+        ],
+        "containers": [
+            {"name": "main", "resources": cpu},
+            {"name": "more", "image": "i", "resources": memory},
+        ],
+        "priorityClassName": "system-cluster-critical",
+    }
+    names = ("pods", "count/pods", "cpu", "requests.cpu", "memory", "requests.memory", "limits.memory")
+    all_of = dict.fromkeys((*names, "requests.google.com/tpu"), "1Ti")
+    scope = {"scopeName": "PriorityClass", "operator": "In", "values": ["system-cluster-critical"]}
+    kube.create(QUOTA, quota(**all_of), jobs.namespace)
+    selective = {"hard": {"pods": "1k"}, "scopeSelector": {"matchExpressions": [scope]}}
+    kube.create(QUOTA, {"metadata": {"name": "critical"}, "spec": selective}, jobs.namespace)
+    jobs.create(template={"spec": template})
+    jobs.reaches("Running")
+    counted = demand(jobs.pods().values())
+
+    def used(name: str) -> dict[str, int]:
+        found = (kube.get(QUOTA, name, jobs.namespace) or {})["status"]["used"]
+        return {resource: int(1000 * (quantity(amount) or 0)) for resource, amount in found.items()}
+
+    expected = {use.resource: amount for use, amount in counted.items() if use.resource in all_of}
+    assert expected.keys() == all_of.keys()
+    wait_for(lambda: used("team") == expected, f"the server to count {expected}")
+    wait_for(lambda: used("critical") == {"pods": 4000}, "the quota of a PriorityClass to count all pods")
+
+
 def test_of_two_jobs_with_a_quota_for_one_the_second_runs_after_the_first(jobs: Jobs, kube: Kube) -> None:
     kube.create(QUOTA, quota(**{"requests.google.com/tpu": "16"}), jobs.namespace)
     wait_for(
@@ -194,9 +230,11 @@ def test_of_two_jobs_with_a_quota_for_one_the_second_runs_after_the_first(jobs: 
 
 
 def test_what_the_server_refuses_is_said_and_tried_again(jobs: Jobs, kube: Kube) -> None:
-    # Of cpu the operator knows nothing beforehand.
+    # Of what a LimitRange adds the operator knows nothing beforehand.
+    default = {"limits": [{"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "1"}}]}
+    kube.create(("v1", "LimitRange"), {"metadata": {"name": "cpus"}, "spec": default}, jobs.namespace)
     kube.create(QUOTA, quota(**{"requests.cpu": "0"}), jobs.namespace)
-    jobs.create(run={"command": ["x"], "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}})
+    jobs.create()
     assert "exceeded quota: team" in jobs.blocked("QuotaExceeded")
     kube.delete(QUOTA, "team", jobs.namespace)
     assert "pending" not in jobs.reaches("Running")

@@ -88,7 +88,7 @@ class Heart:
         return max(times, default=None)
 
     async def stacks(self) -> str:
-        """Stacks of the processes that have ever beaten, as they are now."""
+        """Stacks of the processes that offer them, as they are now."""
         files = [] if self.folder is None else sorted(self.folder.glob("stacks-*"))
         before = {file: file.stat().st_size for file in files}
         alive = set(descendants(os.getpid()))

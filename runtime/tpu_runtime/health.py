@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Awaitable, Callable, Optional
 
 from tpu_runtime import gate as gates
-from tpu_runtime import http
+from tpu_runtime import http, profiles
 
 if TYPE_CHECKING:
     from tpu_runtime.chips import Chips
     from tpu_runtime.gate import Gate
     from tpu_runtime.hang import Heart
     from tpu_runtime.processes import Group
+    from tpu_runtime.profiles import Profiler
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -33,6 +35,7 @@ class Health:
         heart: the heartbeats of the processes, once they were started.
         works: whether what the processes are to bring up is up; None if that is not for us to know.
         chips: what libtpu says of the chips, where there are any.
+        profiler: takes traces of the processes, once they were started.
     """
 
     gate: Optional[Gate]
@@ -44,27 +47,33 @@ class Health:
     heart: Optional[Heart] = None
     works: Optional[Callable[[], Awaitable[bool]]] = None
     chips: Optional[Chips] = None
+    profiler: Optional[Profiler] = None
 
     def wait_again(self) -> None:
         """Back to the gate, once the processes have ended."""
         self.started, self.gate_seconds = time.monotonic(), None
-        self.group, self.expected, self.works = None, 0, None
+        self.group, self.expected, self.works, self.profiler = None, 0, None, None
 
     async def handle(self, request: http.Request) -> http.Response:
         """Answer a request."""
-        method = "POST" if request.path in gates.PATHS else "GET"
-        if request.path in gates.PATHS and request.method == method:
-            return await gates.answer_request(self.gate, request.path, request.body)
+        posts: dict[str, Callable[[], Awaitable[http.Response]]] = {
+            **{path: partial(gates.answer_request, self.gate, path, request.body) for path in gates.PATHS},
+            profiles.PATH: partial(self._profile, request.body),
+        }
         pages: dict[str, Callable[[], Awaitable[http.Response]]] = {
             "/healthz": self._healthz,
             "/readyz": self._working,
             "/metrics": self._metrics,
             "/stacks": self._stacks,
         }
-        page = pages.get(request.path)
-        if page is None and request.path not in gates.PATHS:
+        if request.path.startswith(f"{profiles.PATH}/") and request.method == "GET" and self.profiler:
+            return self.profiler.file(request.path[len(profiles.PATH) + 1 :])
+        method, page = "POST", posts.get(request.path)
+        if page is None:
+            method, page = "GET", pages.get(request.path)
+        if page is None:
             return http.text(404, f"there is nothing at {request.path}; try {', '.join(pages)}")
-        if page is None or request.method != method:
+        if request.method != method:
             return http.text(405, f"{request.path} wants {method}")
         return await page()
 
@@ -116,7 +125,14 @@ class Health:
 
     async def _stacks(self) -> http.Response:
         stacks = await self.heart.stacks() if self.heart else ""
-        return http.text(200, stacks or "no process has called tpu_runtime.heartbeat() yet")
+        return http.text(
+            200, stacks or "no process has started JAX or TorchTPU, or called tpu_runtime.heartbeat(), yet"
+        )
+
+    async def _profile(self, body: bytes) -> http.Response:
+        if self.profiler is None:
+            return http.text(409, "the processes have not been started yet")
+        return await self.profiler.take(body)
 
     def _at_gate(self, now: float) -> float:
         return now - self.started if self.gate_seconds is None else self.gate_seconds

@@ -9,19 +9,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import io
 import json
+import os
 import re
 import socket
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Awaitable, Callable, Optional
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Optional
 
 from tpu_runtime.aio import within
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _BACKLOG = 4096
 _MAX_HEAD = 16 * 1024
 _MAX_BODY = 16 * 1024
 _MAX_ANSWER = 64 * 1024
+_CHUNK = 256 * 1024
 _READ_SECONDS = 10.0
 _CLOSE_SECONDS = 5.0
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
@@ -48,6 +54,8 @@ class Response:
     status: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
+    file: Optional[Path] = None
+    """Sent in place of the body; may be large."""
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -123,8 +131,7 @@ class Server:
         else:
             response = await _unless_gone(self._answer(request), reader)
         if response is not None:
-            writer.write(_render(response))
-            await within(_READ_SECONDS, writer.drain())
+            await _send(response, writer)
 
     async def _answer(self, request: Request) -> Response:
         try:
@@ -181,13 +188,23 @@ async def _unless_gone(answer: Awaitable[Response], reader: asyncio.StreamReader
         await asyncio.gather(answering, leaving, return_exceptions=True)
 
 
-def _render(response: Response) -> bytes:
+async def _send(response: Response, writer: asyncio.StreamWriter) -> None:
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(response.file.open("rb")) if response.file else io.BytesIO(response.body)
+        length = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        writer.write(_head(response, length))
+        while chunk := file.read(_CHUNK):
+            writer.write(chunk)
+            await within(_READ_SECONDS, writer.drain())
+
+
+def _head(response: Response, length: int) -> bytes:
     status = HTTPStatus(response.status)
-    head = (
+    return (
         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {response.content_type}\r\n"
-        f"Content-Length: {len(response.body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + response.body
+        f"Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    ).encode()
 
 
 async def post_json(address: tuple[str, int], path: str, value: Any, seconds: float) -> tuple[int, Any]:

@@ -32,6 +32,7 @@ from tpu_runtime.history import open_history
 from tpu_runtime.http import Server
 from tpu_runtime.limits import allow_files, forbid_cores
 from tpu_runtime.processes import PASSED_SIGNALS, Group, adopt_orphans
+from tpu_runtime.profiles import Profiler
 from tpu_runtime.together import Outcome, run_together, tell_end
 from tpu_runtime.visitor import LocalDoor, RemoteDoor, Visitor, this_member
 
@@ -249,6 +250,7 @@ class _Launch:
         health.expected = len(commands)
         with contextlib.ExitStack() as watches:
             beats = health.heart = watches.enter_context(hang.heart())
+            health.profiler = Profiler(beats.folder)
             if not env.hardware.emulated:
                 health.chips = Chips(self._command, beats.variables(env.variables))
             kills = watches.enter_context(memory.watched())

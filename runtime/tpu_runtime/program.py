@@ -43,7 +43,7 @@ def _first(folder: str, path: str) -> None:
     """The first heartbeat of a process."""
     with contextlib.suppress(OSError):
         Path(path).touch()
-        _offer_stacks(folder)
+        offer_stacks(folder)
 
 
 def on_preemption(function: Callable[[], object]) -> None:
@@ -85,8 +85,11 @@ class _Saving:
             raise SystemExit(self._exit_code)
 
 
-def _offer_stacks(folder: str) -> None:
+def offer_stacks(folder: str) -> None:
     """Write the stacks of all threads to a file when the launcher asks for them."""
     global _stacks  # noqa: PLW0603 - faulthandler needs the file to stay open
-    _stacks = Path(folder, f"stacks-{os.getpid()}").open("w", encoding="utf-8")  # noqa: SIM115 - it stays open
+    path = Path(folder, f"stacks-{os.getpid()}")
+    if path.exists():
+        return
+    _stacks = path.open("w", encoding="utf-8")
     faulthandler.register(STACK_SIGNAL, file=_stacks, all_threads=True)

@@ -86,12 +86,16 @@ class Job:
         hosts: how many of them.
         processes: on each.
         env: variables of theirs.
+
+    Attributes:
+        port: where the launcher of host 0 answers.
     """
 
     def __init__(
         self, folder: Path, *command: str | Path, hosts: int = 2, processes: int = 2, **env: str
     ) -> None:
         gate, master = free_port(), free_port()
+        self.port = gate
         shared = {
             "HOME": os.environ["HOME"],
             "MASTER_PORT": str(master),

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from tpu_operator.cli import choose
+from tpu_operator.cli import choose, launchers
 from tpu_operator.cli.command import Call, Command, Exit, Parser, add_job, add_output, add_place
 from tpu_operator.cli.server import connect
 from tpu_operator.cli.text import Cell, Style, duration, table
 from tpu_operator.core import names
 from tpu_operator.engine.client import ApiError
-from tpu_operator.engine.resources import PODS, Resource
+from tpu_operator.engine.resources import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,9 +24,6 @@ Object = dict[str, Any]
 
 USAGE: Final = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 PREFIX: Final = "tpu_launch_"
-AT_ONCE: Final = 16
-PATIENCE: Final = 5.0
-"""Seconds for a host to answer, whose node may be gone."""
 QUIET: Final = 60.0
 """Seconds without output after which a host is pointed out."""
 
@@ -87,12 +83,6 @@ def launcher(text: str) -> Mapping[str, float]:
     }
 
 
-def port(pod: Object) -> int:
-    """Where the launcher of a pod answers."""
-    ports = [p for container in pod["spec"]["containers"] for p in container.get("ports", [])]
-    return int(next((p["containerPort"] for p in ports if p.get("name") == "launcher"), names.LAUNCHER_PORT))
-
-
 def add(parser: Parser) -> None:
     """Add the arguments."""
     add_job(parser)
@@ -104,33 +94,28 @@ def add(parser: Parser) -> None:
 async def run(call: Call) -> int:
     """Show the figures."""
     async with connect(call.place) as server:
-        job = await server.job(call.options.name)
-        wanted = choose.chosen(call.options).pods(job)
-        selector = f"{names.LABEL_JOB}={job.metadata.name}"
-        found = await server.read(PODS, Object, labelSelector=selector)
+        pods = await launchers.hosts(server, call.options)
+        selector = f"{names.LABEL_JOB}={call.options.name}"
         usage = await server.try_read(USAGE, Object, labelSelector=selector)
-        pods = {pod["metadata"]["name"]: pod for pod in found}
-        rows = await _rows(server, [pods[name] for name in wanted if name in pods], usage or [])
+        rows = await _rows(server, pods, usage or [])
     call.show(rows, lambda: draw(rows, call.terminal.style, usage=usage is not None))
     return Exit.DONE
 
 
 async def _rows(server: Server, pods: Sequence[Object], usage: Sequence[Object]) -> list[Row]:
     by_name = {one["metadata"]["name"]: one for one in usage}
-    gate = asyncio.Semaphore(AT_ONCE)
 
     async def read(pod: Object) -> Row:
-        async with gate:
-            return row(pod, by_name.get(pod["metadata"]["name"]), await _metrics(server, pod))
+        return row(pod, by_name.get(pod["metadata"]["name"]), await _metrics(server, pod))
 
-    return list(await asyncio.gather(*map(read, pods)))
+    return await launchers.of_each(pods, read)
 
 
 async def _metrics(server: Server, pod: Object) -> str | None:
     """The launcher's metrics; None where they cannot be had: it does not run, or the caller may not ask."""
-    path = PODS.path(server.namespace, f"{pod['metadata']['name']}:{port(pod)}", "proxy/metrics")
+    path = launchers.path(server, pod, "metrics")
     try:
-        return (await server.api.request("GET", path, timeout=PATIENCE)).decode(errors="replace")
+        return (await server.api.request("GET", path, timeout=launchers.PATIENCE)).decode(errors="replace")
     except ApiError:
         return None
 

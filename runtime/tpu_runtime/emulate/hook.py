@@ -116,8 +116,11 @@ def become_worker() -> None:
         return
     import torch
 
+    from tpu_runtime import tracing
+
     with _alone():
         torch.empty(1, device="tpu").cpu()
+    tracing.offer()  # a fork of torchrun's agent has not imported torch anew
 
 
 def _register() -> None:

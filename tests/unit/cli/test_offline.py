@@ -13,7 +13,7 @@ from tests.unit.cli.scenes import PLAIN, Screen
 from tpu_operator.api import BlockedReason, Cause
 from tpu_operator.catalog import GENERATIONS, resolve
 from tpu_operator.cli import __main__ as command_line
-from tpu_operator.cli import explain, top, topologies
+from tpu_operator.cli import explain, launchers, top, topologies
 from tpu_operator.cli.command import CommandError, Place
 from tpu_operator.cli.execute import arguments
 from tpu_operator.cli.pools import pools
@@ -140,8 +140,8 @@ tpu_launch_heartbeat_age_seconds 130
         assert "waits 3s" in top.draw([top.row(self.POD, None, text)], PLAIN, usage=True)[1]
 
     def test_the_launchers_port(self) -> None:
-        assert top.port(self.POD) == 8100
-        assert top.port({"spec": {"containers": [{"name": "main"}]}}) == 8090
+        assert launchers.port(self.POD) == 8100
+        assert launchers.port({"spec": {"containers": [{"name": "main"}]}}) == 8090
 
 
 def test_exec_is_a_command_line_of_kubectl() -> None:

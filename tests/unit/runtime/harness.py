@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.error import HTTPError
-from urllib.request import ProxyHandler, build_opener
+from urllib.request import ProxyHandler, Request, build_opener
 
 from tpu_runtime import environment
 from tpu_runtime.processes import descendants
@@ -174,9 +174,18 @@ class Launcher:
 
 def get(port: int, path: str) -> tuple[int, str]:
     """Ask a launcher's HTTP port; status 0 if nobody listens."""
+    return _ask(Request(f"http://127.0.0.1:{port}{path}"))
+
+
+def post(port: int, path: str, body: object) -> tuple[int, str]:
+    """Send a launcher's HTTP port a JSON document; status 0 if nobody listens."""
+    return _ask(Request(f"http://127.0.0.1:{port}{path}", json.dumps(body).encode(), method="POST"))
+
+
+def _ask(request: Request) -> tuple[int, str]:
     opener = build_opener(ProxyHandler({}))
     try:
-        with opener.open(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as response:
+        with opener.open(request, timeout=PATIENCE) as response:
             return response.status, response.read().decode()
     except HTTPError as error:
         with error:

@@ -31,7 +31,10 @@ def test_probes_metrics_and_stacks(launch: Launch, port: int) -> None:
     assert values["tpu_launch_process_restarts_total"] == "0"
     assert float(values["tpu_launch_gate_seconds"]) < 60
     assert float(values["tpu_launch_heartbeat_age_seconds"]) < 60
-    assert get(port, "/stacks") == (200, "no process has called tpu_runtime.heartbeat() yet\n")
+    assert get(port, "/stacks") == (
+        200,
+        "no process has started JAX or TorchTPU, or called tpu_runtime.heartbeat(), yet\n",
+    )
     assert get(port, "/") == (404, "there is nothing at /; try /healthz, /readyz, /metrics, /stacks\n")
     assert get(port, "/gate/join") == (405, "/gate/join wants POST\n")
     launcher.signal(signal.SIGTERM)

@@ -17,7 +17,19 @@ import msgspec
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel, Field
 
-from tpu_operator.cli import change, doctor, explain, happenings, logs, planning, status, top, topologies, why
+from tpu_operator.cli import (
+    change,
+    doctor,
+    explain,
+    happenings,
+    logs,
+    planning,
+    stacks,
+    status,
+    top,
+    topologies,
+    why,
+)
 from tpu_operator.cli import rollout as rollouts
 from tpu_operator.cli.agent import overview
 from tpu_operator.cli.command import Call, CommandError, Exit, Parser
@@ -87,6 +99,7 @@ class Toolbox:
             self.logs,
             self.events,
             self.top,
+            self.stacks,
             self.topologies,
             self.explain,
             self.doctor,
@@ -157,6 +170,24 @@ class Toolbox:
     async def top(self, name: Name, namespace: Namespace = "") -> Answer:
         """What the hosts of a job use, and how long their processes have been quiet."""
         return await self._json(top.COMMAND, namespace, name)
+
+    async def stacks(
+        self,
+        name: Name,
+        namespace: Namespace = "",
+        *,
+        ranks: list[Number] | None = None,
+        slices: list[Number] | None = None,
+    ) -> Answer:
+        """Where the processes of a job stand: Python stacks of all their threads, of all hosts or some.
+
+        Ranks are hosts over all slices, as NODE_RANK counts them. Code 1: some host does not answer.
+        """
+        chosen = [
+            *(f"--rank={rank}" for rank in ranks or ()),
+            *(f"--slice={index}" for index in slices or ()),
+        ]
+        return await self._json(stacks.COMMAND, namespace, name, *chosen)
 
     async def topologies(self, accelerator: Word = "", *, available: bool = False) -> Answer:
         """Which slices there are; with `available` the node pools of the cluster, and who is in them."""

@@ -36,11 +36,13 @@ class Served:
 
     Attributes:
         logs: of pods.
+        pages: of launchers, by pod and page.
         writes: requests that would change something: method, path, body.
     """
 
     def __init__(self) -> None:
         self.logs: dict[str, str] = {}
+        self.pages: dict[tuple[str, str], bytes] = {}
         self.writes: list[tuple[str, str, Any]] = []
         self._objects: dict[str, Object] = {}
 
@@ -70,6 +72,10 @@ class Served:
             self.writes.append(
                 (request.method, path, await request.json() if request.can_read_body else None)
             )
+        if "/proxy/" in path:
+            pod, _, page = path.partition("/pods/")[2].partition("/proxy/")
+            found = self.pages.get((pod.partition(":")[0], page))
+            return web.Response(status=200 if found else 502, body=found or b"no answer\n")
         if path.endswith("/log"):
             return web.Response(text=self.logs[path.split("/")[-2]])
         if path in self._objects:

@@ -39,6 +39,7 @@ READING = {
     "logs",
     "events",
     "top",
+    "stacks",
     "topologies",
     "explain",
     "doctor",
@@ -165,6 +166,21 @@ async def test_a_model_that_is_served(tmp_path: Path) -> None:
         _, (one,) = await ask("list_workloads")
         assert (one["kind"], one["reason"]) == ("TPUInference", "Pause")
         assert await ask("rollout_plan", name="qwen") == await ask.typed("rollout", "plan", "qwen")
+
+
+async def test_where_processes_stand(tmp_path: Path) -> None:
+    served = Served().job(running())
+    stack = b'process 7:\nThread 0x1:\n  File "train.py", line 3 in step\x1b[2J\n'
+    served.pages = {(f"train-0-{host}", "stacks"): stack for host in (0, 1, 3)}
+    async with agent(served, tmp_path) as ask:
+        code, answer = await ask("stacks", name="train")
+        assert (code, answer) == await ask.typed("stacks", "train")
+        assert code == Exit.BAD
+        assert [host["pod"] for host in answer] == [f"train-0-{host}" for host in range(4)]
+        assert [bool(host["error"]) for host in answer] == [False, False, True, False]
+        assert 'File "train.py", line 3 in step' in answer[3]["stacks"]
+        assert await ask("stacks", name="train", ranks=[1]) == (Exit.DONE, [answer[1]])
+    assert served.writes == []
 
 
 async def test_a_change_before_it_is_made(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ MODULES: Final = {
     "TPUMultiConnector": TORCHTPU,
     "TPURaidenOffloadingConnector": TORCHTPU,
     "TPUConnectorHMA": "tpu_inference.distributed.tpu_connector_hma",
+    "TPUOffloadConnector": "tpu_inference.offload.tpu_offload_connector",
 }
 """Modules of the connectors that vLLM does not bring along itself."""
 ROLES: Final = {RoleType.PREFILL: "kv_producer", RoleType.DECODE: "kv_consumer"}

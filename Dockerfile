@@ -2,7 +2,7 @@
 #
 # Dependencies come from the locks with hashes, in stages that only a changed lock rebuilds. In the final images they
 # are a layer of their own, below the layer of our code, so that a change of code moves few bytes.
-ARG BASE_IMAGE=python:3.11-slim
+ARG BASE_IMAGE=python:3.12-slim
 
 
 # --- tools: pip and the build backend, which no image keeps

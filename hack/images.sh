@@ -4,7 +4,7 @@
 #
 # Usage: images.sh [operator] [runtime]       default: both
 # Environment: RUNTIME_LOCK, RUNTIME_PACKAGES  the runtime's contents; default: JAX and Ray, see docs/images.md
-#              BASE_IMAGE                      an image to build on; default: python:3.11-slim, or made by mmdebstrap
+#              BASE_IMAGE                      an image to build on; default: python:3.12-slim, or made by mmdebstrap
 #              PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_TRUSTED_HOST, PIP_DEFAULT_TIMEOUT, *_proxy   passed to pip
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -14,6 +14,7 @@ import pytest
 
 from hack.devcluster import Cluster, binaries
 from tests.e2e.kube import CHART, OPERATOR, ROOT, CommandError, Kube, wait_for
+from tests.e2e.nodes import slice_of_two  # noqa: F401 - a fixture
 
 IMAGES = ROOT / "dist" / "images"
 SECONDS = 900

@@ -64,7 +64,7 @@ ROUTING = {
 def here(permissions: set[Permission]) -> set[Permission]:
     """Those that show here: there is no Kueue, and no TPUInference.
 
-    tests/cluster/kueue compares Kueue's; what a TPUInference needs is compared nowhere.
+    tests/cluster/kueue compares Kueue's, tests/cluster/chart what a TPUInference needs.
     """
     elsewhere = {each for each in permissions if each[0].startswith(ELSEWHERE) or each[0] in ROUTING}
     return permissions - elsewhere - {("/services", "delete"), ASKED_OF_OTHERS}
@@ -131,6 +131,7 @@ def test_the_chart_grants_what_the_operator_uses_and_no_more(
         wait_for("the PodGroup is deleted", lambda: not kube.find("podgroups"))
         kube.kubectl("patch", "tpujob", "large", "--type=merge", '--patch={"spec": {"suspend": false}}')
         wait_for("there is another PodGroup", lambda: kube.find("podgroups"))
+        kube.wait_phase("large", "Pending")
     kube.kubectl("delete", "tpujob", "large")
 
     kube.apply(job("short", ["true"], ttlSecondsAfterFinished=0))

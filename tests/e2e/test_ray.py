@@ -1,14 +1,9 @@
 """A Ray cluster over two hosts, by real kubelets and real Ray."""
 
-from collections.abc import Iterator
-
-import pytest
 import yaml
 
 from tests.e2e.kube import ROOT, Kube, Object, wait_for
 
-TOPOLOGY = "cloud.google.com/gke-tpu-topology"
-POOL = "cloud.google.com/gke-nodepool"
 STAYS = """
 import time, urllib.request
 from tpu_runtime import heartbeat
@@ -36,18 +31,6 @@ os.kill(int(raylet), signal.SIGKILL)
 """
 
 
-@pytest.fixture
-def slice_of_two(operator: Kube) -> Iterator[None]:
-    """Make a slice of two hosts of two of the nodes: less work than four nodes of Ray are."""
-    nodes = operator.find("nodes", TOPOLOGY)[:2]
-    before = {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes}
-    operator.kubectl("label", "node", *before, f"{TOPOLOGY}=2x4", f"{POOL}=two", "--overwrite")
-    yield
-    for name, labels in before.items():
-        old = [f"{key}={labels[key]}" for key in (TOPOLOGY, POOL)]
-        operator.kubectl("label", "node", name, *old, "--overwrite")
-
-
 def example() -> Object:
     loaded: Object = yaml.safe_load((ROOT / "examples" / "ray-tasks.yaml").read_text())
     loaded["spec"]["tpu"] = {"accelerator": "v5e", "topology": "2x4", "chipsPerHost": 4}
@@ -73,6 +56,17 @@ def test_a_node_of_ray_that_dies_ends_in_a_new_cluster(kube: Kube, slice_of_two:
     # One cluster of two nodes, none of which was there before.
     nodes = "[('ray-tasks-0-0', True), ('ray-tasks-0-1', True)]"
     assert f"attempt 1: 1 slice, {nodes}\n" in logs(kube)
+
+
+def test_the_driver_runs_in_the_head_and_its_tasks_on_the_hosts(kube: Kube, slice_of_two: None) -> None:
+    job = example()
+    job["spec"]["head"] = {
+        "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}]}
+    }
+    job["spec"]["run"]["command"][-1] = job["spec"]["run"]["command"][-1].removesuffix(STAYS)
+    kube.apply(job)
+    assert kube.finish("ray-tasks", 300)["phase"] == "Succeeded"
+    assert "8 chips: [(0, 'ray-tasks-0-0'), (1, 'ray-tasks-0-1')]" in kube.logs("ray-tasks-head")
 
 
 def logs(kube: Kube) -> str:

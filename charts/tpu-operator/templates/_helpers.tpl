@@ -57,7 +57,7 @@ tests/e2e/test_permissions.py compares with the API server's audit log.
 # What replicas of earlier revisions are made anew from.
 - apiGroups: [apps]
   resources: [controllerrevisions]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, patch, delete]

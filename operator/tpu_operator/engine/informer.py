@@ -164,7 +164,8 @@ class Informer(Generic[T]):
         self._round: asyncio.Task[None] | None = None
         self._fresh = asyncio.Event()
         self.synced = asyncio.Event()
-        WATCH_AGE.labels(resource.plural, namespace).set_function(self.age)
+        chosen = ",".join(filter(None, (selector, fields)))
+        WATCH_AGE.labels(resource.plural, namespace, chosen).set_function(self.age)
 
     def listen(self, listener: Listener[T]) -> None:
         """Call `listener` with every object that appears, changes or goes."""

@@ -30,7 +30,9 @@ RECONCILE_ERRORS = Counter(PREFIX + "reconcile_errors", "Passes that failed.", [
 QUEUE_DEPTH = Gauge(PREFIX + "queue_depth", "Objects that wait for a pass.", ["queue"])
 QUEUE_OLDEST = Gauge(PREFIX + "queue_oldest_seconds", "How long the first of them has waited.", ["queue"])
 WATCH_AGE = Gauge(
-    PREFIX + "watch_age_seconds", "Time since a watch last said anything.", ["resource", "namespace"]
+    PREFIX + "watch_age_seconds",
+    "Time since a watch last said anything.",
+    ["resource", "namespace", "selector"],
 )
 API_REQUESTS = Counter(
     PREFIX + "api_requests", "Requests to the API server; code 0 is no answer.", ["verb", "resource", "code"]

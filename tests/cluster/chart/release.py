@@ -28,6 +28,9 @@ VALUES: Final[dict[str, Any]] = {
 ADOPT: Final = ("--take-ownership", "--force-conflicts")
 """CRDs that somebody has applied by hand, as other tests do, become the release's."""
 
+Permission = tuple[str, str]
+"""A resource, with its group, and a verb."""
+
 
 class Release:
     """The release, and the operator that it would run.
@@ -68,6 +71,29 @@ class Release:
         flags += [f"--subresource={subresource}"] if subresource else []
         return self.kubectl("auth", "can-i", verb, resource, *flags, check=False).returncode == 0
 
+    def used(self) -> set[Permission]:
+        """What its account has asked the API server for, by the audit log."""
+        events = map(json.loads, self._cluster.audit_log.read_text().splitlines())
+        return {
+            (_name(event["objectRef"]), event["verb"])
+            for event in events
+            if event["user"]["username"] == ACCOUNT and "resource" in event.get("objectRef", {})
+        }
+
+    def granted(self) -> set[Permission]:
+        """What its roles allow."""
+        roles = [("clusterrole", SYSTEM), ("role", f"{SYSTEM}-leader")]
+        flags = (f"--namespace={SYSTEM}", "--output=json")
+        found = [json.loads(self.kubectl("get", *role, *flags).stdout) for role in roles]
+        return {
+            (f"{group}/{resource}", verb)
+            for role in found
+            for rule in role["rules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+
     def start(self, *arguments: str) -> Operator:
         """Start an operator with the rights of the release's service account."""
         token = self.kubectl("create", "token", SYSTEM, f"--namespace={SYSTEM}").stdout.strip()
@@ -83,6 +109,11 @@ class Release:
         """End all operators."""
         for operator in self._operators:
             operator.kill()
+
+
+def _name(reference: dict[str, str]) -> str:
+    subresource = f"/{reference['subresource']}" if "subresource" in reference else ""
+    return f"{reference.get('apiGroup', '')}/{reference['resource']}{subresource}"
 
 
 def _run(command: list[str | Path], *, check: bool) -> subprocess.CompletedProcess[str]:

@@ -8,8 +8,12 @@ import pytest
 
 from tests.cluster.chart.release import ACCOUNT
 from tests.cluster.conftest import SYSTEM
+from tests.cluster.inference import models as inferences
+from tests.cluster.inference.models import SCALER, Models, image
 from tests.cluster.operator.jobs import Jobs
-from tests.kube import NAMESPACE, POD
+from tests.cluster.routing.conftest import kinds  # noqa: F401 - a fixture
+from tests.gateway.picker import POOLS
+from tests.kube import NAMESPACE, POD, SERVICE, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,3 +112,52 @@ def test_in_one_namespace_it_works_with_rights_there_alone(
     jobs.reaches("Succeeded")
     assert not kube.list(POD, other)
     assert 'code="403"' not in operator.http(operator.metrics_port, "/metrics")[1]
+
+
+OF_MODELS = (
+    "tpu-operator.dev/tpuinference",
+    "apps/",
+    "/serviceaccounts",
+    "rbac.authorization.k8s.io/rolebindings",
+    "gateway.networking.k8s.io/",
+    "inference.networking.k8s.io/",
+)
+"""What nothing but TPUInferences needs; the rest is compared in tests/e2e/test_permissions.py."""
+ROUTING = {
+    "inferencePool": {},
+    "httpRoute": {"parentRefs": [{"name": "gateway"}]},
+    "endpointPicker": {"image": "example/picker:1"},
+}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("kinds")
+def test_the_chart_grants_what_a_model_needs_and_no_more(
+    release: Release, kube: Kube, namespace: str
+) -> None:
+    release.install()
+    release.start()
+    models = Models(kube, namespace)
+    # In the way at first, and then a role that goes, more revisions than are kept, and routing that goes.
+    kube.create(SCALER, {"metadata": {"name": "qwen-prefill"}, "spec": {"replicas": 1}}, namespace)
+    roles = [inferences.role("prefill", scaling="External"), inferences.role("decode")]
+    models.create(roles=roles, rollout={"revisionHistoryLimit": 1}, routing=ROUTING)
+    assert "qwen-prefill" in models.has_condition("Blocked", "True", "CreateRefused")["message"]
+    kube.delete(SCALER, "qwen-prefill", namespace)
+    models.serves()
+    for tag in ("v2", "v3", "v4"):
+        models.change(engine=image(tag))
+        models.serves()
+    models.change(roles=[inferences.role("decode")])
+    wait_for(lambda: kube.get(SCALER, "qwen-prefill", namespace) is None, "the role's scaler to go")
+    models.change(routing=None)
+    wait_for(lambda: kube.get(POOLS, "qwen", namespace) is None, "the pool to go")
+    wait_for(lambda: kube.get(SERVICE, "qwen-epp", namespace) is None, "the picker's Service to go")
+
+    used, granted = release.used(), release.granted()
+    of_models = {each for each in granted if each[0].startswith(OF_MODELS)}
+    # An apply that makes an object is a patch in the log, and asks for both; of finalizers, see the chart.
+    implied = {(kind, "create") for kind, verb in used if verb == "patch"}
+    implied |= {each for each in granted if each[0].endswith("/finalizers")}
+    assert of_models - implied == {each for each in used if each[0].startswith(OF_MODELS)} - implied
+    assert used <= granted

@@ -177,15 +177,16 @@ def test_a_quota_that_is_too_small_is_named_and_no_part_of_the_gang_is_made(jobs
 
 def test_the_server_counts_pods_of_a_gang_as_the_operator_does(jobs: Jobs, kube: Kube) -> None:
     """Of what is in the template, with everything that Kubernetes counts in a way of its own."""
-    cpu, memory = {"requests": {"cpu": "250m"}}, {"limits": {"memory": "64Mi"}}
+    small: Object = {"requests": {"cpu": "250m"}, "limits": {"memory": "64Mi"}}
+    large: Object = {"requests": {"cpu": "3", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
     template = {
         "initContainers": [
-            {"name": "proxy", "image": "i", "restartPolicy": "Always", "resources": cpu},
-            {"name": "fetch", "image": "i", "resources": {"requests": {"cpu": "3"}}},
+            {"name": "proxy", "image": "i", "restartPolicy": "Always", "resources": small},
+            {"name": "fetch", "image": "i", "resources": large},
         ],
         "containers": [
-            {"name": "main", "resources": cpu},
-            {"name": "more", "image": "i", "resources": memory},
+            {"name": "main", "resources": small},
+            {"name": "more", "image": "i", "resources": small},
         ],
         "priorityClassName": "system-cluster-critical",
     }

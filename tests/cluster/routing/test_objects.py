@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.docs import ROOT, yaml_blocks
 from tests.gateway import picker
 from tests.gateway.picker import POOLS, ROUTES
-from tests.kube import SERVICE, wait_for
+from tests.kube import POD, SERVICE, wait_for
 from tests.roles import FOUR_HOSTS, role
 
 if TYPE_CHECKING:
@@ -43,15 +45,15 @@ class Model:
     def __init__(self, kube: Kube, namespace: str) -> None:
         self.kube, self.namespace = kube, namespace
 
-    def create(self) -> None:
+    def create(self, name: str = "qwen", routing: Object = ROUTING) -> None:
         """Make it."""
         spec: Object = {
             "model": {"name": "test/model"},
             "engine": {"type": "vllm", "image": "example/vllm:1"},
             "roles": [role("serve", "prefill-decode", FOUR_HOSTS | {"accelerator": "v5e"})],
-            "routing": ROUTING,
+            "routing": routing,
         }
-        self.kube.create(INFERENCE, {"metadata": {"name": "qwen"}, "spec": spec}, self.namespace)
+        self.kube.create(INFERENCE, {"metadata": {"name": name}, "spec": spec}, self.namespace)
 
     def get(self, kind: tuple[str, str], name: str) -> Object | None:
         """One of its objects."""
@@ -182,3 +184,35 @@ def test_a_part_that_has_lost_its_label_gets_it_back(model: Model) -> None:
     model.kube.patch(ACCOUNT, "qwen-epp", model.namespace, {"metadata": {"labels": {label: None}}})
     wait_for(lambda: label in (model.get(ACCOUNT, "qwen-epp") or {})["metadata"]["labels"], "the label")
     assert (model.get(ACCOUNT, "qwen-epp") or {})["metadata"]["uid"] == before["uid"]
+
+
+@pytest.mark.usefixtures("kinds")
+def test_a_route_of_the_users_splits_by_weight_between_two_of_them(
+    model: Model, request: pytest.FixtureRequest
+) -> None:
+    """As docs/rollout.md shows."""
+    page = ROOT / "docs" / "rollout.md"
+    (shown,) = (body for _, body in yaml_blocks(page) if body.get("kind") == "HTTPRoute")
+    names = [each["name"] for each in shown["spec"]["rules"][0]["backendRefs"]]
+    kube, namespace = model.kube, model.namespace
+    for name in names:
+        model.create(name, {key: value for key, value in ROUTING.items() if key != "httpRoute"})
+        request.addfinalizer(partial(kube.delete, INFERENCE, name, namespace))
+    kube.create(ROUTES, shown, namespace)
+    for name in names:
+        wait_for(partial(alone_behind, model, name), f"{name}, and nothing else, behind its pool")
+        assert model.get(DEPLOYMENT, f"{name}-epp")
+        assert model.get(ROUTES, name) is None
+
+
+def alone_behind(model: Model, name: str) -> bool:
+    """Whether the pods that a pool selects are host 0 of a TPUInference, and no others."""
+    pool = model.get(POOLS, name)
+    if pool is None:
+        return False
+    labels = ",".join(f"{key}={value}" for key, value in pool["spec"]["selector"]["matchLabels"].items())
+    found = {pod["metadata"]["name"] for pod in model.kube.list(POD, model.namespace, labels)}
+    mine = f"tpu-operator.dev/inference={name},tpu-operator.dev/host=0"
+    return bool(found) and found == {
+        pod["metadata"]["name"] for pod in model.kube.list(POD, model.namespace, mine)
+    }

@@ -79,7 +79,7 @@ IN_NAMESPACES: Rules = {
     ("tpu-operator.dev/tpuinferences/finalizers", "", ("update",)),
     ("tpu-operator.dev/tpuinferencescalers", "", ("create", "delete", "get", "list", "watch")),
     ("tpu-operator.dev/tpuinferencescalers/status", "", ("patch",)),
-    ("apps/controllerrevisions", "", ("create", "delete", "get", "list", "patch", "watch")),
+    ("apps/controllerrevisions", "", ("create", "delete", "list", "patch", "watch")),
     ("/pods", "", ("create", "delete", "get", "list", "patch", "watch")),
     ("/services", "", ("create", "delete", "get", "list", "patch", "watch")),
     ("apps/deployments", "", ("create", "delete", "list", "patch", "watch")),

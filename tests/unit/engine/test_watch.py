@@ -13,6 +13,7 @@ from tests.streams import stream_reader
 from tpu_operator.core.snapshot import Pod
 from tpu_operator.engine.client import ApiServer
 from tpu_operator.engine.informer import Informer
+from tpu_operator.engine.metrics import WATCH_AGE
 from tpu_operator.engine.resources import PODS
 
 if TYPE_CHECKING:
@@ -194,3 +195,17 @@ async def test_what_is_of_no_interest_is_not_kept() -> None:
 
 async def _listed(*items: dict[str, Any]) -> bytes:
     return json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
+
+
+async def test_of_watches_of_one_resource_each_has_its_own_age() -> None:
+    server = Watched([], ends=False)
+    old = Informer(server, PODS, Pod, selector="job")
+    await asyncio.sleep(100)
+    new = Informer(server, PODS, Pod, selector="model", fields="spec.nodeName!=")
+    ages = {
+        sample.labels["selector"]: sample.value
+        for metric in WATCH_AGE.collect()
+        for sample in metric.samples
+        if sample.labels["resource"] == "pods"
+    }
+    assert (ages["job"], ages["model,spec.nodeName!="]) == (old.age(), new.age()) == (100, 0)

@@ -14,7 +14,7 @@ import pytest
 
 from hack.devcluster import Cluster, binaries
 from tests.e2e.kube import CHART, OPERATOR, ROOT, CommandError, Kube, wait_for
-from tests.e2e.nodes import slice_of_two  # noqa: F401 - a fixture
+from tests.e2e.nodes import slice_of_two, two_slices_of_one  # noqa: F401 - fixtures
 
 IMAGES = ROOT / "dist" / "images"
 SECONDS = 900

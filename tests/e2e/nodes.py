@@ -38,3 +38,12 @@ def slice_of_two(operator: Kube) -> Iterator[None]:
     nodes = [node["metadata"]["name"] for node in operator.find("nodes", TOPOLOGY)[:2]]
     with relabelled(operator, {name: {TOPOLOGY: "2x4", POOL: "two"} for name in nodes}):
         yield
+
+
+@pytest.fixture
+def two_slices_of_one(operator: Kube) -> Iterator[None]:
+    """Make slices of one host each of two of the nodes."""
+    nodes = [node["metadata"]["name"] for node in operator.find("nodes", TOPOLOGY)[:2]]
+    labels = {name: {TOPOLOGY: "2x2", POOL: f"single-{index}"} for index, name in enumerate(nodes)}
+    with relabelled(operator, labels):
+        yield

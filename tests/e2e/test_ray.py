@@ -1,8 +1,10 @@
 """A Ray cluster over two hosts, by real kubelets and real Ray."""
 
+import json
+
 import yaml
 
-from tests.e2e.kube import ROOT, Kube, Object, wait_for
+from tests.e2e.kube import ROOT, CommandError, Kube, Object, wait_for
 
 STAYS = """
 import time, urllib.request
@@ -31,10 +33,26 @@ os.kill(int(raylet), signal.SIGKILL)
 """
 
 
+ASK = """
+import json, urllib.request
+for host in (0, 1):
+    url = f"http://ray-serve-{host}-0.ray-serve:8000/"
+    body = json.dumps({"number": 21}).encode()
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    for _ in range(20):
+        print(urllib.request.urlopen(request).read().decode(), flush=True)
+"""
+
+
 def example() -> Object:
-    loaded: Object = yaml.safe_load((ROOT / "examples" / "ray-tasks.yaml").read_text())
+    loaded = shown("ray-tasks.yaml")
     loaded["spec"]["tpu"] = {"accelerator": "v5e", "topology": "2x4", "chipsPerHost": 4}
     loaded["spec"]["run"]["command"][-1] += STAYS
+    return loaded
+
+
+def shown(name: str) -> Object:
+    loaded: Object = yaml.safe_load((ROOT / "examples" / name).read_text())
     return loaded
 
 
@@ -67,6 +85,24 @@ def test_the_driver_runs_in_the_head_and_its_tasks_on_the_hosts(kube: Kube, slic
     kube.apply(job)
     assert kube.finish("ray-tasks", 300)["phase"] == "Succeeded"
     assert "8 chips: [(0, 'ray-tasks-0-0'), (1, 'ray-tasks-0-1')]" in kube.logs("ray-tasks-head")
+
+
+def test_ray_serve_answers_on_every_host_from_the_chips_of_all(kube: Kube, two_slices_of_one: None) -> None:
+    kube.apply(shown("ray-serve.yaml"))
+    kube.wait_phase("ray-serve", "Running", seconds=300)
+
+    def answers() -> list[Object]:
+        try:
+            said = kube.kubectl("exec", "ray-serve-0-0", "--container=main", "--", "python3", "-c", ASK)
+        except CommandError:
+            return []  # the driver has not deployed it yet
+        return [json.loads(line) for line in said.splitlines()]
+
+    found = wait_for("both proxies to answer", answers, 300)
+    assert len(found) == 40
+    assert {each["answer"] for each in found} == {42}
+    assert {each["host"] for each in found} == {"ray-serve-0-0", "ray-serve-1-0"}
+    assert kube.status("ray-serve")["restarts"]["total"] == 0
 
 
 def logs(kube: Kube) -> str:

@@ -10,6 +10,7 @@ UV := $(shell command -v uv || echo .tools/uv/bin/uv)
 CLUSTER ?= devcluster
 NAME ?= dev
 TORCHTPU := .venv-torchtpu
+RL := .venv-rl
 DOCS := .venv-docs
 SEEDS ?= 0-19999
 SOAK_SECONDS ?= 600
@@ -45,6 +46,11 @@ $(TORCHTPU)/.installed: requirements/runtime-torchtpu-cpu.lock | $(UV)
 	@$(UV) pip sync --quiet --compile-bytecode --python $(TORCHTPU)/bin/python --require-hashes requirements/runtime-torchtpu-cpu.lock
 	@touch $@
 
+$(RL)/.installed: requirements/rl.lock | $(UV)
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(RL)
+	@$(UV) pip sync --quiet --compile-bytecode --python $(RL)/bin/python --require-hashes requirements/rl.lock
+	@touch $@
+
 $(DOCS)/.installed: requirements/docs.lock | $(UV)
 	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(DOCS)
 	@$(UV) pip sync --quiet --python $(DOCS)/bin/python --require-hashes requirements/docs.lock
@@ -54,6 +60,8 @@ docs: $(DOCS)/.installed ## Build the documentation into dist/docs; a broken lin
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --clean
 
 torchtpu: $(TORCHTPU)/.installed ## Create the environment with torch and torch_tpu (6 GB)
+
+rl: $(RL)/.installed ## Create the environment with TRL and OpenEnv beside them (7 GB)
 
 lock: | $(UV) ## Re-resolve the locks (UPGRADE=1 to move to newer versions)
 	@hack/lock.sh $(UV) $(if $(UPGRADE),--upgrade)
@@ -120,14 +128,17 @@ soak-simulation: venv ## 20,000 lives of a simulated cluster (SEEDS=0-19999), ho
 soak-rollout: venv ## Every state of larger rollouts (ROLLOUT_SPACE=all, or 2/8 for a part), hours
 	@ROLLOUT_SPACE=$(ROLLOUT_SPACE) $(BIN)/pytest -q tests/unit/core/inference/test_rollout_space.py
 
-test: venv binaries images ## Everything but TorchTPU, the soak, the benchmarks and test-long
-	@$(BIN)/pytest --numprocesses 2 tests --ignore tests/torchtpu $(addprefix --ignore ,$(LONG))
+test: venv binaries images ## Everything but TorchTPU, systems, the soak, the benchmarks and test-long
+	@$(BIN)/pytest --numprocesses 2 tests --ignore tests/torchtpu --ignore tests/systems $(addprefix --ignore ,$(LONG))
 
 test-long: venv binaries images ## What takes minutes more: every field changed, serving behind Envoy, rollouts under load, a Ray cluster, hangs, multislice
 	@$(BIN)/pytest $(LONG)
 
 test-torchtpu: venv torchtpu binaries images ## The real TorchTPU, emulated: collectives, training, a killed rank
 	@$(BIN)/pytest tests/torchtpu
+
+test-rl: venv rl binaries images ## Reinforcement learning: TRL, OpenEnv and a rollout engine learn, also on real kubelets
+	@$(BIN)/pytest tests/systems/rl
 
 images: venv ## Build the operator and runtime images
 	@hack/images.sh
@@ -147,4 +158,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: bad-input docs chart-test bench-launcher sbom release soak-rollout operations help venv torchtpu test-torchtpu lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo
+.PHONY: bad-input docs chart-test bench-launcher sbom release soak-rollout operations help venv torchtpu test-torchtpu rl test-rl lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo

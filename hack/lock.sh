@@ -8,5 +8,6 @@ compile "$@" --python-version 3.11 pyproject.toml -o requirements/operator.lock
 compile "$@" --python-version 3.11 requirements/runtime.in -o requirements/runtime.lock
 compile "$@" --python-version 3.11 requirements/runtime-torchtpu.in -o requirements/runtime-torchtpu.lock
 compile "$@" --python-version 3.11 requirements/runtime-torchtpu-cpu.in -o requirements/runtime-torchtpu-cpu.lock
+compile "$@" --python-version 3.11 requirements/rl.in -o requirements/rl.lock
 compile "$@" --python-version 3.11 requirements/docs.in -o requirements/docs.lock
 compile "$@" --python-version 3.11 requirements/build.in -o requirements/build.lock

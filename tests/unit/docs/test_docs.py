@@ -41,10 +41,14 @@ def test_all_kinds_of_ids_are_found() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
 def test_programs_of_examples_are_python(path: Path) -> None:
-    # Those of TPUInferences run no program of ours.
-    command = yaml.safe_load(path.read_text())["spec"].get("run", {}).get("command", [])
-    if command[:2] == ["python", "-c"]:
-        compile(command[2], path.name, "exec")
+    for body in yaml.safe_load_all(path.read_text()):
+        # Those of TPUInferences run no program of ours.
+        command = body.get("spec", {}).get("run", {}).get("command", [])
+        programs = {name: text for name, text in body.get("data", {}).items() if name.endswith(".py")}
+        if command[:2] == ["python", "-c"]:
+            programs[path.name] = command[2]
+        for name, program in programs.items():
+            compile(program, name, "exec")
 
 
 @pytest.mark.parametrize("title", examples())

@@ -11,6 +11,7 @@ CLUSTER ?= devcluster
 NAME ?= dev
 TORCHTPU := .venv-torchtpu
 RL := .venv-rl
+SYSTEMS := .venv-systems
 DOCS := .venv-docs
 SEEDS ?= 0-19999
 SOAK_SECONDS ?= 600
@@ -51,6 +52,11 @@ $(RL)/.installed: requirements/rl.lock | $(UV)
 	@$(UV) pip sync --quiet --compile-bytecode --python $(RL)/bin/python --require-hashes requirements/rl.lock
 	@touch $@
 
+$(SYSTEMS)/.installed: requirements/systems.lock | $(UV)
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(SYSTEMS)
+	@$(UV) pip sync --quiet --compile-bytecode --python $(SYSTEMS)/bin/python --require-hashes requirements/systems.lock
+	@touch $@
+
 $(DOCS)/.installed: requirements/docs.lock | $(UV)
 	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(DOCS)
 	@$(UV) pip sync --quiet --python $(DOCS)/bin/python --require-hashes requirements/docs.lock
@@ -62,6 +68,8 @@ docs: $(DOCS)/.installed ## Build the documentation into dist/docs; a broken lin
 torchtpu: $(TORCHTPU)/.installed ## Create the environment with torch and torch_tpu (6 GB)
 
 rl: $(RL)/.installed ## Create the environment with TRL and OpenEnv beside them (7 GB)
+
+systems: $(SYSTEMS)/.installed ## Create the environment with Transformers, TorchTitan and ExecuTorch beside them (8 GB)
 
 lock: | $(UV) ## Re-resolve the locks (UPGRADE=1 to move to newer versions)
 	@hack/lock.sh $(UV) $(if $(UPGRADE),--upgrade)
@@ -140,6 +148,9 @@ test-torchtpu: venv torchtpu binaries images ## The real TorchTPU, emulated: col
 test-rl: venv rl binaries images ## Reinforcement learning: TRL, OpenEnv and a rollout engine learn, also on real kubelets
 	@$(BIN)/pytest tests/systems/rl
 
+test-systems: venv systems ## Transformers, TorchTitan and ExecuTorch, by the recipes in examples/
+	@$(BIN)/pytest tests/systems/test_*.py
+
 images: venv ## Build the operator and runtime images
 	@hack/images.sh
 
@@ -158,4 +169,4 @@ devcluster-down: ## Stop the local cluster and remove all of it
 demo: venv ## Run examples/hello-jax.yaml on a local cluster, from nothing
 	@hack/demo.sh
 
-.PHONY: bad-input docs chart-test bench-launcher sbom release soak-rollout operations help venv torchtpu test-torchtpu rl test-rl lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo
+.PHONY: systems test-systems bad-input docs chart-test bench-launcher sbom release soak-rollout operations help venv torchtpu test-torchtpu rl test-rl lock fmt check generate unit binaries cluster-test faults e2e bench soak soak-cluster soak-simulation test test-long images devcluster-up devcluster-down demo

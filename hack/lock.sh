@@ -9,5 +9,6 @@ compile "$@" --python-version 3.11 requirements/runtime.in -o requirements/runti
 compile "$@" --python-version 3.11 requirements/runtime-torchtpu.in -o requirements/runtime-torchtpu.lock
 compile "$@" --python-version 3.11 requirements/runtime-torchtpu-cpu.in -o requirements/runtime-torchtpu-cpu.lock
 compile "$@" --python-version 3.11 requirements/rl.in -o requirements/rl.lock
+compile "$@" --python-version 3.11 requirements/systems.in -o requirements/systems.lock
 compile "$@" --python-version 3.11 requirements/docs.in -o requirements/docs.lock
 compile "$@" --python-version 3.11 requirements/build.in -o requirements/build.lock

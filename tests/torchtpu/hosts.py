@@ -85,6 +85,7 @@ class Job:
         command: the program.
         hosts: how many of them.
         processes: on each.
+        python: the interpreter, with its packages.
         env: variables of theirs.
 
     Attributes:
@@ -92,7 +93,13 @@ class Job:
     """
 
     def __init__(
-        self, folder: Path, *command: str | Path, hosts: int = 2, processes: int = 2, **env: str
+        self,
+        folder: Path,
+        *command: str | Path,
+        hosts: int = 2,
+        processes: int = 2,
+        python: Path = PYTHON,
+        **env: str,
     ) -> None:
         gate, master = free_port(), free_port()
         self.port = gate
@@ -114,7 +121,7 @@ class Job:
                     processes=processes,
                     TPU_LAUNCH_PORT=str(gate) if host == 0 else "0",
                 ),
-                [str(PYTHON), *map(str, command)],
+                [str(python), *map(str, command)],
                 (),
             )
             for host in range(hosts)

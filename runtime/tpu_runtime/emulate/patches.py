@@ -60,9 +60,13 @@ def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
         enable_gqa: bool = False,
     ) -> Any:
         options = {"scale": scale, "enable_gqa": enable_gqa}
-        arguments = (query, key, value, attn_mask, dropout_p, is_causal)
         if query.device.type != "tpu":
-            return original(*arguments, **options)
+            return original(query, key, value, attn_mask, dropout_p, is_causal, **options)
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            # The definition adds the mask, and would take true and false for one and zero.
+            seen = attn_mask
+            attn_mask = torch.zeros_like(seen, dtype=query.dtype).masked_fill(~seen, float("-inf"))
+        arguments = (query, key, value, attn_mask, dropout_p, is_causal)
         return torch.ops.aten._scaled_dot_product_attention_math(*arguments, **options)[0]
 
     return patched

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster.bad_input.generator import generate, kinds
 from tests.cluster.operations.site import Site
+from tests.kube import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -109,10 +110,14 @@ async def send(site: Site, kind: Kind, objects: list[Object]) -> Counter[int]:
 
 def figures(operator: Operator) -> Counter[str]:
     """What the operator counts, over all labels but the verb."""
-    status, page = operator.http(operator.metrics_port, "/metrics")
-    assert status == 200, f"no metrics, see {operator.log}"
+
+    def page() -> str:
+        operator.check()
+        status, text = operator.http(operator.metrics_port, "/metrics")
+        return text if status == 200 else ""
+
     found: Counter[str] = Counter()
-    for family in text_string_to_metric_families(page):
+    for family in text_string_to_metric_families(wait_for(page, "the metrics")):
         for sample in family.samples:
             verb = sample.labels.get("verb", "")
             found[f"{sample.name.removeprefix('tpu_operator_')} {verb}".strip()] += int(sample.value)

@@ -43,12 +43,12 @@ def test_attention() -> None:
         result.square().sum().backward()
     for one, other in zip(on_cpu, on_tpu, strict=True):
         close(one.grad, other.grad)
-    mask = torch.randn(8, 8)
     query, key, value = on_cpu
-    close(
-        functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=0.5),
-        functional.scaled_dot_product_attention(*on_tpu, attn_mask=mask.to("tpu"), scale=0.5),
-    )
+    for mask in (torch.randn(8, 8), torch.rand(2, 1, 8, 8) < 0.5, torch.ones(8, 8, dtype=torch.bool).tril()):
+        close(
+            functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=0.5),
+            functional.scaled_dot_product_attention(*on_tpu, attn_mask=mask.to("tpu"), scale=0.5),
+        )
 
 
 def test_compile() -> None:

@@ -92,6 +92,7 @@ def test_reward_rises_and_both_engines_have_the_trainers_weights(kube: Kube) -> 
     log = kube.logs("grpo-0-0")
     assert status["phase"] == "Succeeded", (status, log)
 
+    assert "GRPO on cpu, from the beginning" in log
     found = rewards(log)
     assert list(found) == list(range(1, STEPS + 1)), log
     assert mean([found[step] for step in range(1, 6)]) < 0.5, found

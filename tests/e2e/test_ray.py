@@ -78,9 +78,10 @@ def test_a_node_of_ray_that_dies_ends_in_a_new_cluster(kube: Kube, slice_of_two:
 
 def test_the_driver_runs_in_the_head_and_its_tasks_on_the_hosts(kube: Kube, slice_of_two: None) -> None:
     job = example()
-    job["spec"]["head"] = {
-        "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}]}
-    }
+    main = {"name": "main", "resources": {"requests": {"cpu": "100m"}}}
+    # There are no other nodes here than those of TPUs.
+    tolerations = [{"key": "google.com/tpu", "operator": "Exists"}]
+    job["spec"]["head"] = {"spec": {"containers": [main], "tolerations": tolerations}}
     job["spec"]["run"]["command"][-1] = job["spec"]["run"]["command"][-1].removesuffix(STAYS)
     kube.apply(job)
     assert kube.finish("ray-tasks", 300)["phase"] == "Succeeded"

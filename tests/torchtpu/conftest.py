@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.conftest import e2e_cluster, kube, operator  # noqa: F401 - fixtures
-from tests.e2e.nodes import slice_of_two  # noqa: F401 - a fixture
+from tests.e2e.nodes import slice_of_two, two_slices_of_one  # noqa: F401 - fixtures
 from tests.torchtpu.hosts import PYTHON, SECONDS, Job, example, losses
 
 if TYPE_CHECKING:

@@ -14,11 +14,9 @@ import pytest
 import yaml
 
 from tests.e2e.kube import Kube, wait_for
-from tests.e2e.nodes import POOL, TOPOLOGY, relabelled
 from tests.torchtpu.hosts import PYTHON, ROOT, SECONDS, losses, one_process, same_losses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 PACKAGES = "/opt/torchtpu"
@@ -104,16 +102,8 @@ def test_the_example_survives_a_killed_rank_with_the_losses_of_one_run(
     same_losses(losses(log.encode()), {step: loss for step, loss in alone.items() if step > first})
 
 
-@pytest.fixture
-def two_slices_of_one_host(operator: Kube) -> Iterator[None]:
-    """Two of the nodes become a slice each."""
-    nodes = [node["metadata"]["name"] for node in operator.find("nodes", TOPOLOGY)[:2]]
-    with relabelled(operator, {name: {TOPOLOGY: "2x2", POOL: f"{name}-pool"} for name in nodes}):
-        yield
-
-
 def test_fsdp2_shards_over_a_slice_and_copies_to_the_other_one(
-    kube: Kube, volume: Path, two_slices_of_one_host: None, tmp_path_factory: pytest.TempPathFactory
+    kube: Kube, volume: Path, two_slices_of_one: None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     steps = 20
     job = example("torchtpu-fsdp2", steps, {"accelerator": "v5e", "topology": "2x2", "slices": 2})
@@ -136,8 +126,9 @@ def test_ray_train_has_a_worker_on_each_host(kube: Kube, volume: Path, slice_of_
     status = kube.finish("ray-train", SECONDS)
     log = kube.logs("ray-train-0-0")
     assert (status["phase"], status["restarts"]["total"]) == ("Succeeded", 0), log
-    for rank in range(2):
-        assert f"rank {rank} of 2 on ray-train-0-{rank}: tpu:0, from step 0" in log, log
+    ranks = dict(re.findall(r"rank (\d) of 2 on (\S+): tpu, from step 0", log))
+    assert sorted(ranks) == ["0", "1"], log
+    assert sorted(ranks.values()) == ["ray-train-0-0", "ray-train-0-1"], log
     found = {int(step): float(loss) for step, loss in re.findall(r"step (\d+) loss (\S+)", log)}
     assert found.keys() == set(range(1, steps + 1))
     assert found[steps] < found[1]

@@ -29,14 +29,15 @@ def python(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_torch_finds_the_entry_point_in_the_sources_and_in_the_archive(tmp_path: Path) -> None:
+def test_torch_and_jax_find_the_entry_points_in_the_sources_and_in_the_archive(tmp_path: Path) -> None:
     archive = tmp_path / "tpu-launch.pyz"
     bundle.main([str(archive)])
     for place in (RUNTIME, archive):
         found = metadata.Distribution.discover(path=[str(place)])
-        points = [point for each in found for point in each.entry_points]
-        assert [(p.group, p.value) for p in points] == [
-            ("torch.backends", "tpu_runtime.emulate.hook:autoload")
+        assert sorted((point.group, point.value) for each in found for point in each.entry_points) == [
+            ("jax_plugins", "tpu_runtime.tracing"),
+            ("torch.backends", "tpu_runtime.emulate.hook:autoload"),
+            ("torch.backends", "tpu_runtime.tracing:autoload"),
         ]
     load = "from importlib.metadata import entry_points as e; [p.load()() for p in e(group='torch.backends')]"
     done = python("-c", load, PYTHONPATH=str(archive))
